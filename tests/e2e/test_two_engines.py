@@ -22,7 +22,7 @@ import pytest
 from fleetctl.model.slo import Validity
 from tests.e2e.fleet import Home, free_port, lane_of, live_replicas, session_of
 from tests.engines import tiny_gguf
-from tests.engines.dialect_requests import REQUESTS, SEVERAL_STREAMED
+from tests.engines.dialect_requests import DECIDED, REQUESTS, SEVERAL_STREAMED
 from tests.engines.environment import engine_env, offline, option_cache
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def test_each_engine_is_read_by_its_own_series(fleet: TwoEngines) -> None:
 async def test_a_request_gets_the_same_from_both_engines_but_where_it_is_listed(fleet: TwoEngines) -> None:
     different: dict[str, Any] = {}
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{fleet.port}", timeout=60.0, trust_env=False) as http:
-        for name, (path, body) in (REQUESTS | SEVERAL_STREAMED).items():
+        for name, (path, body) in (REQUESTS | SEVERAL_STREAMED | DECIDED).items():
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             answers = await asyncio.gather(
                 *(

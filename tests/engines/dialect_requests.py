@@ -171,6 +171,42 @@ REQUESTS: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 
 # Not recorded of a real vLLM by itself, but asked of every lane.
+# What engines disagree on and the gateway decides, where it checks the requests of a model.
+DECIDED: dict[str, tuple[str, Any]] = {
+    "a temperature over two": chat(temperature=2.5),
+    "several greedy choices": chat(n=2),
+    "several greedy choices of a completion": text(n=3),
+    "a seed of 64 bits and one": chat(seed=2**63),
+    "half a seed": chat(seed=1.5),
+    "a seed of digits": chat(seed="7"),
+    "alternatives without log probabilities": chat(top_logprobs=3),
+    "too many alternatives": chat(logprobs=True, top_logprobs=21),
+    "alternatives of the wrong type": chat(logprobs=True, top_logprobs="x"),
+    "log probabilities below zero": text(logprobs=-1),
+    "log probabilities of the wrong type": text(logprobs=True),
+    "parallel tools of the wrong type": chat(parallel_tool_calls="x"),
+    "a bias of a word": chat(logit_bias={"x": 1}),
+    "a bias that is text": chat(logit_bias={"5": "a"}),
+    "a bias over a hundred": chat(logit_bias={"5": 101}),
+    "a format without a type": chat(response_format={}),
+    "an unknown format": chat(response_format={"type": "foo"}),
+    "a format without its schema": chat(response_format={"type": "json_schema"}),
+    "a part without its text": chat(messages=[{"role": "user", "content": [{"type": "text"}]}]),
+    "a part whose text is a number": chat(messages=[{"role": "user", "content": [{"type": "text", "text": 5}]}]),
+    "a part that is text": chat(messages=[{"role": "user", "content": ["hello"]}]),
+    "a name that is a number": chat(messages=[{"role": "user", "name": 5, "content": "hello"}]),
+    "an assistant that says nothing": chat(messages=[*MESSAGES, {"role": "assistant"}, *MESSAGES]),
+    "a tool without a type": chat(tools=[{}], tool_choice="none"),
+    "a tool without a function": chat(tools=[{"type": "function"}], tool_choice="none"),
+    "a tool whose name is a number": chat(tools=[{"type": "function", "function": {"name": 5}}], tool_choice="none"),
+    "a tool of another type": chat(tools=[{"type": "web", "function": {"name": "f"}}], tool_choice="none"),
+    "tools that are text": chat(tools="x", tool_choice="none"),
+    "tools in one section": chat(tools={}, tool_choice="none"),
+    "something behind the answer": text(suffix="x"),
+    "several prompts, one empty": text(prompt=["a", ""]),
+    "a prompt that is a number": text(prompt=5),
+    "a prompt of null": text(prompt=None),
+}
 SEVERAL_STREAMED = {
     "several prompts, streamed": text(prompt=["a", "b"], stream=True),
     "several prompts, streamed with usage": text(

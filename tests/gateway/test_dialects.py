@@ -21,7 +21,7 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from tests.emulator.engine_process import EngineProcess
-from tests.engines.dialect_requests import REQUESTS, SEVERAL_STREAMED, chat, text
+from tests.engines.dialect_requests import DECIDED, REQUESTS, SEVERAL_STREAMED, chat, text
 from tests.gateway.rig import GatewayRig, Response, read
 from tests.render import fleets
 
@@ -90,7 +90,7 @@ async def answers(rig: GatewayRig, request: tuple[str, Any]) -> list[Response]:
 
 async def test_a_request_gets_the_same_from_every_engine(rig: GatewayRig) -> None:
     different = {}
-    for name, request in (REQUESTS | SEVERAL_STREAMED).items():
+    for name, request in (REQUESTS | SEVERAL_STREAMED | DECIDED).items():
         seen = [shape_of(answer) for answer in await answers(rig, request)]
         if any(each != seen[0] for each in seen):
             different[name] = dict(zip(FLAVOURS, seen, strict=True))

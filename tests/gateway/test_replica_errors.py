@@ -46,6 +46,21 @@ async def test_an_engines_refusal_has_the_one_shape(rig: GatewayRig, engine: str
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 2048 tokens. However, your prompt contains at least 2049 input tokens, which exceeds this limit.",
+        "request (10017 tokens) exceeds the available context size (2048 tokens), try increasing it",
+        "Input validation error: `inputs` must have less than 2047 tokens. Given: 5001",
+        "Requested token count exceeds the model's maximum context length of 2048 tokens.",
+        "The input (5001 tokens) is longer than the model's context length (2048 tokens).",
+    ],
+)
+def test_a_prompt_that_an_engine_finds_too_long_has_openais_code(message: str) -> None:
+    error = shaped_error(400, {"error": {"message": message, "param": "input_tokens", "code": 400}})
+    assert error == error_object(message, kind="invalid_request_error", code="context_length_exceeded", param=None)
+
+
+@pytest.mark.parametrize(
     "body", [b"", b"<html>oh</html>", b'{"error":', b"[" * 9000, b"\xff\xfe", b"7", b'{"error":{}}']
 )
 async def test_what_no_engine_says_is_an_error_of_that_shape_too(rig: GatewayRig, body: bytes) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fleetctl.engine_kit import reserved
 from fleetctl.model.cpu_share import CpuUse
+from fleetctl.model.request_form import RequestForm
 from fleetctl.ports.engine import EngineCapabilities, PriorityOrder, ShutdownBehaviour, WeightsFormat
 from fleetctl_llamacpp.launch import KV_CACHE_TYPES
 
@@ -44,6 +45,9 @@ CAPABILITIES = EngineCapabilities(
     weights_format=WeightsFormat.GGUF,
     reserves_context=True,
     checks_requests=False,  # it takes what is out of bounds for the nearest that is not
+    lacks={"suffix": "looks at no text behind an answer"},
+    # It knows the penalty by its own name, and passes over the one that vLLM, SGLang and TGI go by.
+    request_form=RequestForm(renames={"repetition_penalty": "repeat_penalty"}),
     needs_flags=dict.fromkeys(("image_url", "input_audio"), frozenset({"--mmproj", "-mm", "--mmproj-url", "-mmu"})),
     reserved_flags=_RESERVED,
     own_parser=Path(__file__).parent / "own_parser.py",

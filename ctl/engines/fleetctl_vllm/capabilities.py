@@ -88,5 +88,9 @@ CAPABILITIES = EngineCapabilities(
     tool_call_parsers=TOOL_CALL_PARSERS,
     parser_names={"tool_call_parser": parsers.TOOL_CALLS, "reasoning_parser": parsers.REASONING},
     reasoning_parsers=REASONING_PARSERS,
+    lacks={
+        "greedy_choices": "draws several choices at a temperature over 0 alone",
+        "suffix": "puts nothing behind an answer",
+    },
     speculation_methods=frozenset({SpeculationMethod.NGRAM, SpeculationMethod.EAGLE, SpeculationMethod.EAGLE3}),
 )

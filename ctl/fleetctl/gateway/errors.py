@@ -10,8 +10,8 @@ import msgspec
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.gateway import wire
-from fleetctl.gateway.request_checks import WrongRequest
 from fleetctl.gateway.request_ids import REQUEST_ID, TRACEPARENT, RequestIds, trace_id
+from fleetctl.gateway.wrong_request import WrongRequest
 from fleetctl.model.request_trace import EarlyRefusal
 from fleetctl.spelling import suggest
 

@@ -12,7 +12,8 @@ from fleetctl.core.model_names import models_by_name
 from fleetctl.gateway.degrade import with_model
 from fleetctl.gateway.exchange import CHAT_PATH
 from fleetctl.gateway.measure import measured_for_adapter
-from fleetctl.gateway.request_checks import WrongRequest, find_wrong
+from fleetctl.gateway.request_checks import find_wrong
+from fleetctl.gateway.wrong_request import WrongRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,7 +13,13 @@ from fleetctl.gateway import wire
 # Others say 400 to the first two, and 500.
 _STATUSES = {415: 400, 422: 400, 424: 500}
 _STATUS_OF_CODE = {str(status): status for status in range(400, 600)}
+_BAD_REQUEST = (400, 413)
 _MESSAGE_MAX = 2000  # characters; an engine's traceback helps no client
+# As vLLM and SGLang, llama.cpp, and TGI say that a request is longer than they hold; none has OpenAI's code for it.
+_TOO_LONG = re.compile(
+    r"maximum context length|context length of \d+ tokens|longer than the model's context length"
+    r"|exceeds the available context size|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be <=)"
+)
 # TGI answers in a stream with 422 to everything, so its message has to tell.
 _TGI_MESSAGES = (("Input validation error", 400), ("Model is overloaded", 429))
 
@@ -38,6 +45,8 @@ def shaped_error(status: int, read: object) -> dict[str, object]:
     text = inner.get("message") or inner.get("detail")
     message = text if isinstance(text, str) and text.strip() else f"the replica answered with {status}"
     code, param = inner.get("code"), inner.get("param")
+    if status in _BAD_REQUEST and _TOO_LONG.search(message):
+        code, param = "context_length_exceeded", None  # which key an engine blames is its own
     return wire.error_object(
         message[:_MESSAGE_MAX],
         kind=wire.kind_of(status),

@@ -6,45 +6,49 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fleetctl.gateway.request_parts import wrong_messages, wrong_response_format, wrong_tools
+from fleetctl.gateway.wrong_request import WrongRequest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 # Bounds of OpenAI's API, both included; None: there is none.
 _NUMBERS: dict[str, tuple[float, float | None]] = {
-    "temperature": (0.0, None),
+    "temperature": (0.0, 2.0),
     "top_p": (0.0, 1.0),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
     "n": (1, None),
     "max_tokens": (1, None),
     "max_completion_tokens": (1, None),
+    "seed": (-(2**63), 2**63 - 1),
 }
-_WHOLE = frozenset(("n", "max_tokens", "max_completion_tokens"))
+_OF_CHATS: dict[str, tuple[float, float | None]] = {"top_logprobs": (0, 20)}
+_OF_COMPLETIONS: dict[str, tuple[float, float | None]] = {"logprobs": (0, None)}
+_WHOLE = frozenset(("n", "max_tokens", "max_completion_tokens", "seed", "top_logprobs", "logprobs"))
 _KINDS: dict[str, tuple[type, str]] = {
     "response_format": (dict, "a section with a `type`"),
     "logit_bias": (dict, "a section of tokens and biases"),
     "user": (str, "a text"),
 }
+_SWITCHES = ("parallel_tool_calls", "logprobs")  # of chats
 _STOPS_MAX = 4
 _SHOWN_MAX = 40
-_DECIDES = (None, "auto", "required")  # a tool_choice by which the model decides
-
-
+_BIAS_MAX = 100.0
+_GREEDY = 1e-5  # a temperature below it is 0 to engines
 # What engines may lack (`EngineCapabilities.lacks`): the key that wants it, and whether a request does.
-_WANTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "n": ("n", lambda value: _is_number(value) and value > 1),
-    "logit_bias": ("logit_bias", bool),
-    "token_ids": ("prompt", lambda value: isinstance(value, list) and any(not isinstance(each, str) for each in value)),
-    "negative_seed": ("seed", lambda value: _is_number(value) and value < 0),
-    "lowest_presence_penalty": ("presence_penalty", lambda value: _is_number(value) and value <= -2),
+_WANTS: dict[str, tuple[str, Callable[[dict[str, Any]], bool]]] = {
+    "n": ("n", lambda request: _is_over(request.get("n"), 1)),
+    "greedy_choices": ("n", lambda request: _is_over(request.get("n"), 1) and _is_greedy(request)),
+    "logit_bias": ("logit_bias", lambda request: bool(request.get("logit_bias"))),
+    "suffix": ("suffix", lambda request: bool(request.get("suffix"))),
+    "token_ids": ("prompt", lambda request: any(not isinstance(each, str) for each in _listed(request.get("prompt")))),
+    "negative_seed": ("seed", lambda request: _is_number(request.get("seed")) and request["seed"] < 0),
+    "lowest_presence_penalty": (
+        "presence_penalty",
+        lambda request: _is_number(request.get("presence_penalty")) and request["presence_penalty"] <= -2,
+    ),
 }
-
-
-class WrongRequest(msgspec.Struct, frozen=True):
-    """What is wrong with a request, and the key it stands under."""
-
-    message: str
-    param: str
 
 
 def find_wrong(body: bytes, refused: Mapping[str, str], *, is_chat: bool) -> WrongRequest | None:
@@ -60,30 +64,52 @@ def find_wrong(body: bytes, refused: Mapping[str, str], *, is_chat: bool) -> Wro
 
 
 def _wrong(request: dict[str, Any], refused: Mapping[str, str], *, is_chat: bool) -> Iterator[WrongRequest]:
-    yield from _wrong_numbers(request)
+    yield from _wrong_numbers(request, _NUMBERS | (_OF_CHATS if is_chat else _OF_COMPLETIONS))
     yield from _wrong_stop(request.get("stop"))
     for key, (kind, name) in _KINDS.items():
         if request.get(key) is not None and not isinstance(request[key], kind):
             yield WrongRequest(f"`{key}` must be {name}", key)
     if request.get("stream_options") is not None and not request.get("stream"):
         yield WrongRequest("`stream_options` are for requests with `stream`: true", "stream_options")
+    yield from _wrong_biases(request.get("logit_bias"))
+    yield from wrong_response_format(request.get("response_format"))
     for part, (key, wants) in _WANTS.items():
-        if part in refused and wants(request.get(key)):
+        if part in refused and wants(request):
             yield WrongRequest(f"this `{key}` is not served here: {refused[part]}", key)
-    if is_chat:
-        yield from _wrong_messages(request.get("messages"), refused)
-        yield from _wrong_tools(request, refused)
-    elif isinstance(prompt := request.get("prompt"), (str, list)):
-        if not prompt:
-            yield WrongRequest("`prompt` must not be empty", "prompt")
-        elif isinstance(prompt, list) and len({type(each) for each in prompt}) > 1:
-            yield WrongRequest(
-                "`prompt` must be texts, or tokens, or lists of tokens, and not several of these", "prompt"
-            )
+    yield from _wrong_chat(request, refused) if is_chat else _wrong_prompt(request.get("prompt"))
 
 
-def _wrong_numbers(request: dict[str, Any]) -> Iterator[WrongRequest]:
-    for key, (low, high) in _NUMBERS.items():
+def _wrong_chat(request: dict[str, Any], refused: Mapping[str, str]) -> Iterator[WrongRequest]:
+    for key in _SWITCHES:
+        if not isinstance(request.get(key), bool | None):
+            yield WrongRequest(f"`{key}` must be true or false", key)
+    if request.get("top_logprobs") is not None and not request.get("logprobs"):
+        yield WrongRequest("`top_logprobs` want `logprobs`: true", "top_logprobs")
+    yield from wrong_messages(request.get("messages"), refused)
+    yield from wrong_tools(request, refused)
+
+
+def _wrong_prompt(prompt: object) -> Iterator[WrongRequest]:
+    if not isinstance(prompt, (str, list)):
+        yield WrongRequest("a completion must have a `prompt`: a text, texts, tokens, or lists of tokens", "prompt")
+    elif not prompt or (isinstance(prompt, list) and any(each in ("", []) for each in prompt)):
+        yield WrongRequest("`prompt` must not be empty, and hold nothing empty", "prompt")
+    elif isinstance(prompt, list) and len({type(each) for each in prompt}) > 1:
+        yield WrongRequest("`prompt` must be texts, or tokens, or lists of tokens, and not several of these", "prompt")
+
+
+def _wrong_biases(biases: object) -> Iterator[WrongRequest]:
+    for token, bias in biases.items() if isinstance(biases, dict) else ():
+        if not (token.isascii() and token.isdigit()):
+            yield WrongRequest(f"`logit_bias` must name tokens by their ids, not {token[:_SHOWN_MAX]!r}", "logit_bias")
+        elif not _is_number(bias) or abs(bias) > _BIAS_MAX:
+            yield WrongRequest("each of `logit_bias` must be a number from -100 to 100", "logit_bias")
+
+
+def _wrong_numbers(
+    request: dict[str, Any], bounds_of: Mapping[str, tuple[float, float | None]]
+) -> Iterator[WrongRequest]:
+    for key, (low, high) in bounds_of.items():
         value = request.get(key)
         if value is None or (key == "max_tokens" and value == 0 and request.get("echo") is True):
             continue  # the last: only the prompt's log probabilities are wanted
@@ -102,42 +128,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _is_over(value: object, most: int) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > most
+
+
+def _is_greedy(request: dict[str, Any]) -> bool:
+    return _is_number(request.get("temperature")) and request["temperature"] < _GREEDY
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
 def _wrong_stop(stop: object) -> Iterator[WrongRequest]:
     sequences = stop if isinstance(stop, list) else [] if stop is None else [stop]
     if len(sequences) > _STOPS_MAX:
         yield WrongRequest(f"`stop` has {len(sequences)} sequences, and may have {_STOPS_MAX}", "stop")
     if not all(isinstance(each, str) and each for each in sequences):
         yield WrongRequest("`stop` must be texts, none of them empty", "stop")
-
-
-def _wrong_messages(messages: object, refused: Mapping[str, str]) -> Iterator[WrongRequest]:
-    if messages == []:
-        yield WrongRequest("`messages` must not be empty", "messages")
-    for message in messages if isinstance(messages, list) else ():
-        role = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(role, str):
-            yield WrongRequest("each of `messages` must have a `role`, a text", "messages")
-        elif role != "assistant" and message.get("content") is None:
-            yield WrongRequest(f"a message of role {role[:_SHOWN_MAX]} must have `content`", "messages")
-    for kind in _kinds_of_parts(messages):
-        if kind in refused:
-            yield WrongRequest(f"content of type {kind} is not served here: {refused[kind]}", "messages")
-
-
-def _wrong_tools(request: dict[str, Any], refused: Mapping[str, str]) -> Iterator[WrongRequest]:
-    tools, choice = request.get("tools"), request.get("tool_choice")
-    if tools == []:
-        yield WrongRequest("`tools` must not be empty", "tools")
-    if tools is None and choice not in (None, "none"):
-        yield WrongRequest("`tool_choice` wants `tools`", "tool_choice")
-    if tools and "tools" in refused and choice in _DECIDES:
-        yield WrongRequest(f"tools are not served here: {refused['tools']}", "tools")
-
-
-def _kinds_of_parts(messages: object) -> Iterator[str]:
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else ():
-            kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str):
-                yield kind

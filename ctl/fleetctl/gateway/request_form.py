@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 def spelt(body: bytes, form: RequestForm) -> bytes:
     """Return a body in an engine's form; the same bytes where it is in that form already."""
+    if not (form.leaves_out or form.lists) and not any(key.encode() in body for key in form.renames):
+        return body  # nothing of it can be meant
     request = msgspec.json.decode(body)
     found = {
-        key: [value] if key in form.lists and isinstance(value, str) else value
+        form.renames.get(key, key): [value] if key in form.lists and isinstance(value, str) else value
         for key, value in request.items()
         if value is not None and value != {} and not _means_nothing(key, value, form)
     }

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 # Of a replica's headers: hop by hop, written with the body, or the gateway's own.
 _SET_ANEW = wire.HOP_BY_HOP | {b"content-length", REQUEST_ID}
+# What an engine tells whoever stands before it: a proxy, or a browser that reached it itself. Each has others of them.
+_OF_HOP = {b"server", b"vary", b"x-accel-buffering"}
+_OF_BROWSERS = b"access-control-"
 # llama.cpp begins a stream of several prompts with it, and clients of OpenAI fail at it.
 _NULL_EVENT = b"data: null\n\n"
 _OF_BODY = (b"content-type", b"content-encoding")  # of an error that is written anew
 _OWN = b"x-fleetctl-"  # the gateway's word, whatever an engine says
+_DROPPED, _BEGINNINGS = _SET_ANEW | _OF_HOP, (_OWN, _OF_BROWSERS)
 # What stands before the values of its own headers.
 _ID, _LANE = REQUEST_ID + b": ", b"\r\nx-fleetctl-lane: "
 _REPLICA, _DEGRADED = b"\r\nx-fleetctl-replica: ", b"\r\nx-fleetctl-degraded: "
@@ -157,7 +161,7 @@ class ClientResponse:
     def _passed_lines(self) -> bytes:
         pieces: list[bytes] = []
         for name, value in self.headers:
-            if name not in _SET_ANEW and not name.startswith(_OWN):
+            if name not in _DROPPED and not name.startswith(_BEGINNINGS):
                 pieces += (name, b": ", value, b"\r\n")
         return self._lines(pieces)
 

@@ -11,3 +11,4 @@ class RequestForm:
 
     leaves_out: dict[str, float] = field(default_factory=dict)  # keys, and the values of theirs that mean nothing
     lists: tuple[str, ...] = ()  # keys under which one text is to stand in a list
+    renames: dict[str, str] = field(default_factory=dict)  # keys that it knows by another name
