@@ -7,7 +7,7 @@ import os
 import psutil
 
 # Engines are given no variable of ours but their tags: their node's says where the state of their fleet lies.
-_NAMING = ("HOME", "XDG_STATE_HOME", "FLEETCTL_STATE")
+_NAMING = ("HOME", "XDG_STATE_HOME", "FLEETCTL_STATE_DIR")
 
 
 def lives_under(process: psutil.Process, directory: str) -> bool:

@@ -145,7 +145,7 @@ def _tags(request: NodeRequest, gpus: tuple[Gpu, ...], cpus: tuple[int, ...], te
     return {
         OWNER_TAG: request.owner,
         "FLEETCTL_FLEET": request.fleet,
-        "FLEETCTL_STATE": str(state_dir()),  # whose node it is where the store that owns it is gone
+        "FLEETCTL_STATE_DIR": str(state_dir()),  # whose node it is where the store that owns it is gone
         TOKEN_TAG: request.token,
         "FLEETCTL_REPLICA": request.replica_id,
         "FLEETCTL_LANE": request.lane,

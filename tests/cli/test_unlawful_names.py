@@ -78,10 +78,13 @@ def test_as_it_is_shown_it_can_be_typed(fleetctl: Callable[..., Ran], store: Sql
     assert [desired.fleet for desired in store.fleets()] == ["demo"]
 
 
-def test_its_processes_are_ended_and_nobody_elses(fleetctl: Callable[..., Ran], store: SqliteStore, home: Path) -> None:
+@pytest.mark.parametrize("tag", ["FLEETCTL_STATE_DIR", "FLEETCTL_STATE"])  # the latter on those of earlier versions
+def test_its_processes_are_ended_and_nobody_elses(
+    fleetctl: Callable[..., Ran], store: SqliteStore, home: Path, tag: str
+) -> None:
     for name in ("..", "demo"):
         store.put_fleet(replace(samples.profile(), name=name), replace(samples.plan(), fleet=name), now=samples.EPOCH)
-    tags = {"FLEETCTL_OWNER": store.owner, "FLEETCTL_STATE": str(state_dir()), "FLEETCTL_REPLICA": "r1"}
+    tags = {"FLEETCTL_OWNER": store.owner, tag: str(state_dir()), "FLEETCTL_REPLICA": "r1"}
     script = [sys.executable, "-c", "import time; time.sleep(60)"]
     running = {
         name: subprocess.Popen(script, env=os.environ | tags | {"FLEETCTL_FLEET": name}) for name in ("..", "demo")

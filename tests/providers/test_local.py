@@ -19,7 +19,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import CapacityError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import Node, NodeRequest, NodeState
-from fleetctl.paths import FleetPaths
+from fleetctl.paths import FleetPaths, state_dir
 from fleetctl.plugins import load_provider
 from fleetctl.testing.orders import create, listed, listen_port
 from fleetctl.testing.samples import node_request
@@ -136,6 +136,9 @@ async def test_a_node_runs_in_its_own_session_with_its_log_and_tags(local: Local
     )  # fmt: skip
     (pid,) = tagged_pids(owner, {"FLEETCTL_FLEET": "demo", "FLEETCTL_NODE_TOKEN": "t-1", "FLEETCTL_REPLICA": "r1"})
     assert os.getsid(pid) == pid == os.getpgid(pid)
+    tags = kernel.environment(pid)
+    assert tags["FLEETCTL_STATE_DIR"] == str(state_dir())
+    assert "FLEETCTL_STATE" not in tags  # to a fleetctl that is run in there it would be an address of its own state
     await logged(log_of(), "its own None")
     assert stat.S_IMODE(log_of().stat().st_mode) == 0o600
     assert await only(local, owner) == node

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Controller and gateway at once, as each starts the other; the engines once nobody sends them requests.
 _ORDER = (("controller", "gateway"), ("replica",))
 _KILLED_S = 5.0
+_STATE_TAGS = ("FLEETCTL_STATE_DIR", "FLEETCTL_STATE")  # the latter on processes that an earlier version started
 _OURS = re.compile(r"fleetctl\.(controller|gateway)$")
 
 
@@ -75,7 +76,7 @@ def _handle(found: OrphanedProcess) -> psutil.Process | None:
 def _recognise(process: psutil.Process, owner: str) -> OrphanedProcess | None:
     environment = process.environ()
     tag = environment.get("FLEETCTL_OWNER", "")
-    if tag and (tag == owner or environment.get("FLEETCTL_STATE") == str(state_dir())):
+    if tag and (tag == owner or str(state_dir()) in (environment.get(name) for name in _STATE_TAGS)):
         role = f"replica {environment.get('FLEETCTL_REPLICA')}"
         return OrphanedProcess(pid=process.pid, fleet=environment.get("FLEETCTL_FLEET", ""), role=role, owner=tag)
     for module, fleet in pairwise(process.cmdline()):
