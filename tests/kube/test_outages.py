@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NAME = "outages"
-# What the status says of each, sooner or later. A pod that goes meanwhile is one that nobody can know of.
+# What the status says of each, sooner or later; tests/bench/kubernetes_outages.py plays more of them, and for longer.
 SAID = {
-    "API server killed": "has not answered",
     "etcd stopped": "has not answered",
     "token taken away": "Unauthorized",
     "pod deleted, API server killed": "has not answered",
