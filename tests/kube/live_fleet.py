@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 _TOKENS = 40  # of an answer
-_ACCOUNT = "operator"
+_HOME = "default"  # the operators' namespace: theirs do not go with a fleet's
 PROFILE = """
 apiVersion: fleetctl/v1
 name: NAME
@@ -159,17 +159,22 @@ class LiveFleet:
             status = self.home.run("status", self.name).out
             raise AssertionError(f"{exc}\n{status}\n{self.pods()}\n{self.home.logs()}") from None
 
-    def new_token(self) -> str:
-        """Have the next calls made with a token that ends with a Secret; return the Secret's name."""
+    def take_token_away(self) -> None:
+        """End the token of now: it is bound to a Secret."""
+        for each in self.cluster.core.list_namespaced_secret(_HOME).items:
+            if each.metadata.name.startswith("token-") and each.metadata.name.endswith(f"-{self.port}"):
+                self.cluster.core.delete_namespaced_secret(each.metadata.name, _HOME)
+
+    def new_token(self) -> None:
+        """Have the next calls made with a token that ends with a Secret."""
         core, name = self.cluster.core, f"token-{len(list(self.home.root.glob('token-*')))}-{self.port}"
         (self.home.root / name).touch()
-        secret = core.create_namespaced_secret(self.namespace, {"metadata": {"name": name}})
+        secret = core.create_namespaced_secret(_HOME, {"metadata": {"name": name}})
         bound = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": secret.metadata.uid}
         made = core.create_namespaced_service_account_token(
-            _ACCOUNT, self.namespace, {"spec": {"expirationSeconds": 36000, "boundObjectRef": bound}}
+            f"operator-{self.namespace}", _HOME, {"spec": {"expirationSeconds": 36000, "boundObjectRef": bound}}
         )
         self.token_file.write_text(made.status.token)
-        return name
 
 
 @contextmanager
@@ -205,13 +210,14 @@ def live_fleet(cluster: TestCluster, name: str, *, namespace: str = "", replicas
 
 
 def _make_operator(cluster: TestCluster, namespace: str) -> None:
-    cluster.core.create_namespaced_service_account(namespace, {"metadata": {"name": _ACCOUNT}})
+    name = f"operator-{namespace}"
+    cluster.core.create_namespaced_service_account(_HOME, {"metadata": {"name": name}})
     roles = client.RbacAuthorizationV1Api(cluster.api)
     roles.create_cluster_role_binding(
         {
-            "metadata": {"name": f"{_ACCOUNT}-{namespace}"},
+            "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": _HOME}],
         }
     )
 

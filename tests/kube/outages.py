@@ -52,9 +52,7 @@ def etcd_killed(fleet: LiveFleet) -> Iterator[None]:
 @contextmanager
 def token_taken_away(fleet: LiveFleet) -> Iterator[None]:
     """The token ends with the Secret it is bound to; then another is in its place."""
-    for each in fleet.cluster.core.list_namespaced_secret(fleet.namespace).items:
-        if each.metadata.name.startswith("token-") and each.metadata.name.endswith(f"-{fleet.port}"):
-            fleet.cluster.core.delete_namespaced_secret(each.metadata.name, fleet.namespace)
+    fleet.take_token_away()
     yield
     fleet.new_token()
 

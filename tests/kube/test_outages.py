@@ -78,11 +78,12 @@ def test_a_namespace_that_is_deleted_under_a_fleet_is_said_and_the_fleet_can_be_
 ) -> None:
     with live_fleet(cluster, "leaving", replicas=1) as fleet:
         cluster.core.delete_namespace(fleet.namespace)
-        until(lambda: "namespace" in _lanes_reasons(fleet), "the status says that the namespace goes", within_s=120)
+        said = "the namespace is being deleted"
+        until(lambda: said in _replicas_reasons(fleet), "the status says that the namespace goes", within_s=120)
         fleet.home.fleetctl("down", fleet.name, "--yes", timeout_s=200)
         assert fleet.home.query("ls") == []
 
 
-def _lanes_reasons(fleet: LiveFleet) -> str:
-    status = fleet.status()
-    return " ".join((status.reason, *(lane.reason for lane in status.lanes)))
+def _replicas_reasons(fleet: LiveFleet) -> str:
+    """Return what the status says of replicas, those included that could not be started."""
+    return " ".join(f"{row.record.reason} {row.record.fault}" for row in fleet.status().replicas)
