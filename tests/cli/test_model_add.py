@@ -119,6 +119,41 @@ def test_how_a_checkpoint_is_quantized_is_read_from_its_config(
     assert card.native_precision is precision
 
 
+@pytest.mark.parametrize(
+    ("section", "width", "groups"),
+    [
+        (AWQ, 29568, 231),
+        (AWQ, 29696, 232),
+        (AWQ, 29700, 1),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 14336, 112),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}}, 14336, 448),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, 14336, None),
+    ],
+)  # fmt: skip
+def test_groups_of_weights_that_share_a_scale_are_counted(
+    places: Path, section: dict[str, Any], width: int, groups: int | None
+) -> None:
+    (places / "m").mkdir()
+    file = places / "m" / "config.json"
+    file.write_text(json.dumps(QWEN | {"intermediate_size": width, "quantization_config": section}))
+    assert model_card_from_config(file).mlp_groups == groups
+
+
+def test_what_modelopt_writes_beside_the_config_counts(places: Path) -> None:
+    file = written(places / "m") / "config.json"
+    section = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    file.with_name("hf_quant_config.json").write_text(json.dumps({"quantization": section}))
+    card = model_card_from_config(file)
+    assert (card.native_precision, card.kv_cache) == (Precision.FP8, Precision.FP8)
+
+
+def test_a_config_without_end_is_refused_in_words(capsys: pytest.CaptureFixture[str], places: Path) -> None:
+    (places / "Deep").mkdir()
+    (places / "Deep" / "config.json").write_text("[" * 100_000)
+    assert main(["model", "add", "Deep"]) == 3
+    assert "cannot be read as JSON" in capsys.readouterr().err
+
+
 def test_a_quantized_checkpoint_is_planned_as_it_is_without_a_word_in_the_profile(
     places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -182,3 +182,34 @@ def test_every_layout_is_lawful_keeps_its_pins_and_fits_its_node(
             (layout.stages, stages),
         ):
             assert wanted in {None, value}
+
+
+@pytest.mark.parametrize(
+    ("groups", "lawful"),
+    [
+        ({"mlp_groups": 231}, {1}),
+        ({"mlp_groups": 232}, {1, 2, 4, 8}),
+        ({"expert_groups": 6}, {1, 2}),
+        ({"mlp_groups": 8, "expert_groups": 6}, {1, 2}),
+        ({}, {1, 2, 4, 8, 16}),
+    ],
+)
+def test_no_split_cuts_groups_of_quantized_weights_that_share_a_scale(groups: dict[str, int], lawful: set[int]) -> None:
+    card = replace(CATALOGUE.models[LLAMA_70B], **groups)
+    assert {count for count in (1, 2, 4, 8, 16) if is_divisible(card, count)} == lawful
+    assert is_divisible(replace(card, mlp_groups=None), 4, whole_experts=True)
+
+
+def test_a_split_that_would_cut_groups_of_weights_is_refused_where_it_is_pinned_and_never_chosen() -> None:
+    card = replace(CATALOGUE.models[LLAMA_70B], mlp_groups=6)
+
+    def planned(**pinned: Any) -> LanePlan:
+        plan = make_plan(
+            large(**pinned), model_card=card, catalogue=CATALOGUE, offerings=nodes(4, gpu="A100-40GB"), profile_hash="",
+            layouts={"all": ALL},
+        )  # fmt: skip
+        return plan.lanes[0]
+
+    with pytest.raises(InfeasiblePlanError, match="splits the 6 groups of quantized weights across an MLP"):
+        planned(tensor_parallel=4)
+    assert planned().tensor_parallel in (1, 2)

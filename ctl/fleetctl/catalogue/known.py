@@ -50,6 +50,8 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tied_embeddings: bool = False
     native_precision: Precision = Precision.BF16
     kv_cache: Precision | None = None
+    mlp_groups: int | None = None
+    expert_groups: int | None = None
     source: str = ""
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.catalogue.quantization import (
+    kv_cache_precision,
+    native_precision,
+    quantization_section,
+    weight_groups,
+)
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.catalogue import ModelCard, Precision
+from fleetctl.model.catalogue import ModelCard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,12 +71,14 @@ def model_card_from_config(path: Path) -> ModelCard:
         raise NotFoundError(f"no model configuration at {path}", hint="model.path is a directory with a config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: is not a model configuration")
     config = _of_text(config)
     shape = _shape(config, path)
+    quantized = quantization_section(config, path)
+    mlp_groups, expert_groups = _groups(shape, *weight_groups(quantized))
     return ModelCard(
         id=path.parent.name,
         params=_count(shape, shape.experts),
@@ -82,10 +91,27 @@ def model_card_from_config(path: Path) -> ModelCard:
         vocab_size=shape.vocab,
         context_tokens_max=_number(config, path, "max_position_embeddings"),
         tied_embeddings=shape.tied,
-        native_precision=_precision(config, path),
-        kv_cache=_kv_cache(config),
+        native_precision=native_precision(config, quantized, path),
+        kv_cache=kv_cache_precision(quantized),
+        mlp_groups=mlp_groups,
+        expert_groups=expert_groups,
         source=str(path),
     )
+
+
+def _groups(shape: _Shape, size: int | None, of_expert: int | None) -> tuple[int | None, int | None]:
+    """Return how many groups of quantized weights lie across an MLP that all tokens pass, and across an expert."""
+    if shape.experts == 1:
+        return (None if size is None else _whole(shape.intermediate, size)), None
+    widths = [shape.dense_intermediate] if shape.dense_layers else []
+    widths += [shape.intermediate * shape.shared_experts] if shape.shared_experts else []
+    of_all = None if size is None or not widths else math.gcd(*(_whole(width, size) for width in widths))
+    return of_all, None if of_expert is None else _whole(shape.intermediate, of_expert)
+
+
+def _whole(width: int, size: int) -> int:
+    """Return the groups in a width; 1, which nothing divides, where they do not fill it."""
+    return width // size if width % size == 0 else 1
 
 
 def is_counted(family: str) -> bool:
@@ -199,71 +225,3 @@ def _mlp(shape: _Shape, experts: int) -> int:
         shape.experts if shape.family in ("gpt_oss", "glm4_moe", "minimax_m2") else 0
     )
     return (experts + shape.shared_experts) * one + router
-
-
-def _precision(config: dict[str, Any], path: Path) -> Precision:
-    """Return the number format of most weights, by what quantization tools write into a config.json.
-
-    Raises ConfigError for a section that says none that is known: 16 bits would be up to five times too much.
-    """
-    section = config.get("quantization_config", config.get("compression_config"))
-    found = _quantised(section) if isinstance(section, dict) else None
-    if found is not None:
-        return found
-    if section and not (isinstance(section, dict) and _quantises_no_weights(section)):
-        raise ConfigError(f"{path}: its quantization is not known: {str(section)[:_SHOWN_MAX]}", hint=_NAME_IT)
-    is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
-    return Precision.FP16 if is_fp16 else Precision.BF16
-
-
-def _kv_cache(config: dict[str, Any]) -> Precision | None:
-    """Return FP8 where the checkpoint has scales for such a KV cache, as ModelOpt and compressed-tensors say it."""
-    section = config.get("quantization_config", config.get("compression_config"))
-    if not isinstance(section, dict):
-        return None
-    inner = section.get("quantization")
-    for each in (inner, section) if isinstance(inner, dict) else (section,):
-        scheme = each.get("kv_cache_scheme")
-        if isinstance(scheme, dict) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8):
-            return None if scheme.get("dynamic") is True else Precision.FP8
-        if str(each.get("kv_cache_quant_algo", "")).upper() == "FP8":
-            return Precision.FP8
-    return None
-
-
-def _quantised(section: dict[str, Any]) -> Precision | None:
-    """Return the format of a quantization section; None: it says none that is known."""
-    method = str(section.get("quant_method", "")).lower()
-    if method in {"compressed-tensors", "compressed_tensors"}:
-        return _of_groups(section)
-    if method in {"fp8", "fbgemm_fp8"} or str(section.get("quant_algo", "")).upper().startswith("FP8"):
-        return Precision.FP8
-    if method == "mxfp4" or section.get("load_in_4bit") or "FP4" in str(section.get("quant_algo", "")).upper():
-        return Precision.INT4
-    if section.get("load_in_8bit"):
-        return Precision.INT8
-    return _BITS.get(section.get("bits", section.get("w_bit")))  # AWQ, GPTQ and their kin
-
-
-def _quantises_no_weights(section: dict[str, Any]) -> bool:
-    """Whether a section may be about the KV cache alone: these tools write one for that too."""
-    method = str(section.get("quant_method", "")).lower()
-    return method in {"compressed-tensors", "compressed_tensors", "modelopt"} and not section.get("config_groups")
-
-
-def _of_groups(section: dict[str, Any]) -> Precision | None:
-    """Return the format of the first group of layers that says one, as compressed-tensors and llm-compressor write it."""
-    groups = section.get("config_groups")
-    weights = (
-        [each.get("weights") for each in groups.values() if isinstance(each, dict)] if isinstance(groups, dict) else []
-    )
-    for each in weights:
-        if isinstance(each, dict):
-            is_float8 = each.get("type") == "float" and each.get("num_bits") == 8
-            return Precision.FP8 if is_float8 else _BITS.get(each.get("num_bits"))
-    return None
-
-
-_SHOWN_MAX = 160
-_NAME_IT = "known are AWQ, GPTQ and their kin of 4 or 8 bits, FP8, MXFP4, NVFP4, compressed-tensors, bitsandbytes; or write a card in models.yaml in your profiles directory"
-_BITS: dict[Any, Precision] = {4: Precision.INT4, 8: Precision.INT8}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import adapter_bytes
+from fleetctl.core.plan.layouts import EXPERT_GPUS_MIN
 from fleetctl.engine_kit.dialects import reasoning_dialect, tool_call_dialect
 from fleetctl.engine_kit.flags import plain
 from fleetctl.errors import ConfigError
@@ -29,7 +30,6 @@ _OF_STREAMS = frozenset(
 _UNSEEN_STREAM_INTERVAL = 8  # events an engine then writes an eighth of, each of which costs its API process some 50 us
 # Below these a step is so short that launching its kernels counts, and a batch so small that large graphs are never full.
 _QUICK_ITL_S, _QUICK_TTFT_S = 0.03, 0.3
-_EXPERT_GPUS_MIN = 8  # from here a slice of every expert is too thin for the kernels
 _SETTINGS = (
     "tool_call_parser", "reasoning_parser", "stream_interval", "performance_mode", "long_prefill_tokens",
     "max_queued_requests", "expert_parallel", "speculation",
@@ -157,6 +157,6 @@ def _expert_parallel(planned: LanePlan, plan: Plan) -> _Decision:
     if card is None or card.active_params == card.params:
         return False, "the model has no experts"
     gpus = planned.tensor_parallel * planned.ranks  # of one stage, whose experts they share
-    if gpus < _EXPERT_GPUS_MIN:
+    if gpus < EXPERT_GPUS_MIN:
         return False, f"slices of experts are thick enough over {format_count(gpus, 'GPU')}"
     return True, f"over {gpus} GPUs each keeps its experts whole: a {gpus}th of every one is too thin for the kernels"

@@ -84,6 +84,10 @@ class ModelCard:
     tied_embeddings: bool = False
     native_precision: Precision = Precision.BF16
     kv_cache: Precision | None = None  # that the checkpoint has scales for; None: it says nothing of its KV cache
+    mlp_groups: int | None = (
+        None  # of quantized weights that share a scale, across an MLP: a split cuts none; null: any may
+    )
+    expert_groups: int | None = None  # the same, across an expert
     source: str = ""
     adapter_rank: int = 0  # LoRA adapters up to it have room beside the weights; 0: none have
     adapter_slots: int = 0  # of adapters that one batch may use

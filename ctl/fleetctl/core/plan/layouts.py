@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.errors import InfeasiblePlanError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec
 
 SPLITS = (1, 2, 4, 8, 16)  # of a stage's layers, unless the profile names another lawful one
+EXPERT_GPUS_MIN = 8  # of a stage: from here a slice of every expert is too thin for the kernels, and they stay whole
 _MACHINES_MAX = 8  # of a replica, where the plan chooses: the field's largest groups of one stage each
 
 
@@ -46,13 +47,28 @@ class GpuLayout:
         return self.tensor_parallel * self.stages * self.ranks
 
 
-def is_divisible(card: ModelCard, gpu_count: int) -> bool:
-    """Whether engines split a model's attention over so many GPUs.
+def is_divisible(card: ModelCard, gpu_count: int, *, whole_experts: bool = False) -> bool:
+    """Whether engines split a model over so many GPUs.
 
     Each takes as many heads as any other; heads of keys and values are dealt out, or each is on as many GPUs as any other.
+    Of quantized weights no group that shares a scale is cut; experts may lie whole on one GPU each.
     """
     heads = card.num_kv_heads
-    return card.num_heads % gpu_count == 0 and (heads % gpu_count == 0 or gpu_count % heads == 0)
+    if card.num_heads % gpu_count or (heads % gpu_count and gpu_count % heads):
+        return False
+    return not cuts_groups(card, gpu_count, whole_experts=whole_experts)
+
+
+def cuts_groups(card: ModelCard, gpu_count: int, *, whole_experts: bool) -> bool:
+    """Whether a split would cut groups of quantized weights, at which engines end at their start."""
+    groups = (card.mlp_groups, None if whole_experts else card.expert_groups)
+    return any(each is not None and each % gpu_count for each in groups)
+
+
+def _splits(lane: LaneSpec, card: ModelCard, gpu_count: int) -> bool:
+    pinned = lane.launch.expert_parallel
+    is_whole = gpu_count * (lane.launch.data_parallel or 1) >= EXPERT_GPUS_MIN if pinned is None else pinned
+    return is_divisible(card, gpu_count, whole_experts=is_whole)
 
 
 def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRules) -> Iterator[GpuLayout]:
@@ -73,7 +89,7 @@ def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRu
         return
     for narrow in SPLITS if pinned.tensor_parallel is None else (pinned.tensor_parallel,):
         ranks = there // (narrow * stages)
-        if narrow <= split and ranks > 1 and is_divisible(card, narrow):
+        if narrow <= split and ranks > 1 and _splits(lane, card, narrow):
             yield GpuLayout(tensor_parallel=narrow, stages=stages, ranks=ranks)
 
 
@@ -109,13 +125,13 @@ def _split(lane: LaneSpec, card: ModelCard, gpu_count: int) -> int:
     pinned = lane.launch.tensor_parallel
     if pinned is not None:
         return pinned if pinned <= gpu_count else 0
-    return max((count for count in SPLITS if count <= gpu_count and is_divisible(card, count)), default=0)
+    return max((count for count in SPLITS if count <= gpu_count and _splits(lane, card, count)), default=0)
 
 
 def pin_errors(lane: LaneSpec, card: ModelCard) -> Iterator[InfeasiblePlanError]:
     """Yield the pinned sizes that no instance could have."""
     pinned = lane.launch
-    if pinned.tensor_parallel and not is_divisible(card, pinned.tensor_parallel):
+    if pinned.tensor_parallel and not _splits(lane, card, pinned.tensor_parallel):
         yield _undivided(lane, card, pinned.tensor_parallel)
     stages = (pinned.pipeline_parallel or 1) * (pinned.pipeline_parallel_local or 1)
     if stages > card.num_layers:
@@ -145,11 +161,17 @@ def too_few_gpus(lane: LaneSpec, allowed: Sequence[Offering]) -> InfeasiblePlanE
 
 
 def _undivided(lane: LaneSpec, card: ModelCard, pinned: int) -> InfeasiblePlanError:
-    lawful = ", ".join(str(count) for count in SPLITS if is_divisible(card, count))
+    lawful = ", ".join(str(count) for count in SPLITS if _splits(lane, card, count))
+    what = (
+        f"the {card.num_heads} attention heads of {card.id}, {card.num_kv_heads} of them with keys and values, so"
+        if not is_divisible(replace(card, mlp_groups=None, expert_groups=None), pinned)
+        else f"the {card.expert_groups or card.mlp_groups} groups of quantized weights across {'an expert' if card.expert_groups else 'an MLP'} "
+        f"of {card.id} so: each shares a scale, and none is cut"
+    )
+    experts = ", or keep experts whole (expert_parallel: true)" if card.expert_groups else ""
     return InfeasiblePlanError(
-        f"lane {lane.name}: tensor_parallel is pinned to {pinned}, and no engine splits the {card.num_heads} attention heads "
-        f"of {card.id}, {card.num_kv_heads} of them with keys and values, so",
-        hint=f"leave it out, or take one of {lawful}",
+        f"lane {lane.name}: tensor_parallel is pinned to {pinned}, and no engine splits {what}",
+        hint=f"leave it out, or take one of {lawful}{experts}",
         key=("lanes", lane.name, "launch", "tensor_parallel"),
     )
 

@@ -1,0 +1,116 @@
+"""How a checkpoint's weights are quantized, by what the tools that make them write beside or into its config.json."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import Precision
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MODELOPT_FILE = "hf_quant_config.json"  # of its checkpoints whose config.json says nothing
+
+
+def quantization_section(config: dict[str, Any], path: Path) -> object:
+    """Return what a config.json, or ModelOpt's own file beside it, says of quantization; None: nothing."""
+    section = config.get("quantization_config", config.get("compression_config"))
+    beside = path.parent / _MODELOPT_FILE
+    if section or not beside.is_file():
+        return section
+    try:
+        read = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{beside}: cannot be read as JSON: {error}") from error
+    inner = read.get("quantization") if isinstance(read, dict) else None
+    return {"quant_method": "modelopt", **inner} if isinstance(inner, dict) else None
+
+
+def weight_groups(section: object) -> tuple[int | None, int | None]:
+    """Return how many inputs of an MLP, and of an expert, share a scale: no split between GPUs may cut such a group.
+
+    Engines re-group the rows of 4-bit experts where a split would; blocks of FP8 they do not.
+    """
+    if not isinstance(section, dict):
+        return None, None
+    groups = section.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    inner = weights if isinstance(weights, dict) else {}
+    block = section.get("weight_block_size") or inner.get("block_structure")
+    if isinstance(block, list) and block:
+        return _size(block[-1]), _size(block[-1])
+    return _size(section.get("group_size", inner.get("group_size"))), None
+
+
+def _size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 1 else None
+
+
+def native_precision(config: dict[str, Any], section: object, path: Path) -> Precision:
+    """Return the number format of most weights, by what quantization tools write into a config.json.
+
+    Raises ConfigError for a section that says none that is known: 16 bits would be up to five times too much.
+    """
+    found = _quantised(section) if isinstance(section, dict) else None
+    if found is not None:
+        return found
+    if section and not (isinstance(section, dict) and _quantises_no_weights(section)):
+        raise ConfigError(f"{path}: its quantization is not known: {str(section)[:_SHOWN_MAX]}", hint=_NAME_IT)
+    is_fp16 = config.get("torch_dtype", config.get("dtype")) == "float16"
+    return Precision.FP16 if is_fp16 else Precision.BF16
+
+
+def kv_cache_precision(section: object) -> Precision | None:
+    """Return FP8 where the checkpoint has scales for such a KV cache, as ModelOpt and compressed-tensors say it."""
+    if not isinstance(section, dict):
+        return None
+    inner = section.get("quantization")
+    for each in (inner, section) if isinstance(inner, dict) else (section,):
+        scheme = each.get("kv_cache_scheme")
+        if isinstance(scheme, dict) and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8):
+            return None if scheme.get("dynamic") is True else Precision.FP8
+        if str(each.get("kv_cache_quant_algo", "")).upper() == "FP8":
+            return Precision.FP8
+    return None
+
+
+def _quantised(section: dict[str, Any]) -> Precision | None:
+    """Return the format of a quantization section; None: it says none that is known."""
+    method, algorithm = str(section.get("quant_method", "")).lower(), str(section.get("quant_algo", "")).upper()
+    if method in {"compressed-tensors", "compressed_tensors"}:
+        return _of_groups(section)
+    if method in {"fp8", "fbgemm_fp8"} or algorithm.startswith("FP8"):
+        return Precision.FP8
+    if method == "mxfp4" or section.get("load_in_4bit") or "FP4" in algorithm or algorithm.startswith(("W4", "INT4")):
+        return Precision.INT4
+    if section.get("load_in_8bit"):
+        return Precision.INT8
+    return _BITS.get(section.get("bits", section.get("w_bit")))  # AWQ, GPTQ and their kin
+
+
+def _quantises_no_weights(section: dict[str, Any]) -> bool:
+    """Whether a section may be about the KV cache alone: these tools write one for that too."""
+    method = str(section.get("quant_method", "")).lower()
+    says_more = section.get("config_groups") or section.get("quant_algo")
+    return method in {"compressed-tensors", "compressed_tensors", "modelopt"} and not says_more
+
+
+def _of_groups(section: dict[str, Any]) -> Precision | None:
+    """Return the format of the first group of layers that says one, as compressed-tensors and llm-compressor write it."""
+    groups = section.get("config_groups")
+    weights = (
+        [each.get("weights") for each in groups.values() if isinstance(each, dict)] if isinstance(groups, dict) else []
+    )
+    for each in weights:
+        if isinstance(each, dict):
+            is_float8 = each.get("type") == "float" and each.get("num_bits") == 8
+            return Precision.FP8 if is_float8 else _BITS.get(each.get("num_bits"))
+    return None
+
+
+_SHOWN_MAX = 160
+_NAME_IT = "known are AWQ, GPTQ and their kin of 4 or 8 bits, FP8, MXFP4, NVFP4, compressed-tensors, bitsandbytes; or write a card in models.yaml in your profiles directory"
+_BITS: dict[Any, Precision] = {4: Precision.INT4, 8: Precision.INT8}
