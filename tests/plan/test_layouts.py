@@ -194,7 +194,7 @@ def test_every_layout_is_lawful_keeps_its_pins_and_fits_its_node(
         ({}, {1, 2, 4, 8, 16}),
     ],
 )
-def test_no_split_cuts_groups_of_quantized_weights_that_share_a_scale(groups: dict[str, int], lawful: set[int]) -> None:
+def test_no_split_cuts_groups_of_quantized_weights_that_share_a_scale(groups: dict[str, Any], lawful: set[int]) -> None:
     card = replace(CATALOGUE.models[LLAMA_70B], **groups)
     assert {count for count in (1, 2, 4, 8, 16) if is_divisible(card, count)} == lawful
     assert is_divisible(replace(card, mlp_groups=None), 4, whole_experts=True)
