@@ -107,6 +107,10 @@ class ReplicaGroups:
         by_name: dict[str, list[Object]] = {name: [] for name in sets}
         for pod in pods:
             by_name.setdefault(members.group_of(pod), []).append(pod)
+        # Sets and pods are listed at once: a set that was made in between has pods all the same.
+        unlisted = [name for name in by_name if name not in sets]
+        looked_up = zip(unlisted, await asyncio.gather(*map(self.find, unlisted)), strict=True)
+        sets = {**sets, **{name: each for name, each in looked_up if each is not None}}
         found = []
         for name, own in by_name.items():
             record = ended.get(name)
