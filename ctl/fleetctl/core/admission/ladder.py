@@ -43,16 +43,23 @@ def degradation_of(lane: RouteLane) -> Degradation:
 
 
 class ProbeGate:
-    """Lets one through every PROBE_INTERVAL_S."""
+    """Lets one through every PROBE_INTERVAL_S; of several gateways one has the right to."""
 
-    __slots__ = ("_next_s",)
+    __slots__ = ("_next_s", "is_ours")
 
     def __init__(self) -> None:
         self._next_s = 0.0
+        self.is_ours = True
+
+    def allot(self, now_s: float, *, is_ours: bool) -> None:
+        """Take the right over or give it up; whoever had it before may just have used it."""
+        if is_ours and not self.is_ours:
+            self._next_s = now_s + PROBE_INTERVAL_S
+        self.is_ours = is_ours
 
     def lets_through(self, now_s: float) -> bool:
         """Whether this one may be the probe; asking counts as using it."""
-        if now_s < self._next_s:
+        if now_s < self._next_s or not self.is_ours:
             return False
         self._next_s = now_s + PROBE_INTERVAL_S
         return True

@@ -24,9 +24,11 @@ class PrefillDemand:
 
     load: float = 0.0  # replica-seconds a second, exponentially weighted
     mean_tokens: float = 0.0  # of a prompt, likewise
+    others_load: float = 0.0  # of what arrives at other gateways, as last told
     _begun_s: float = -1.0
     _at_s: float = 0.0
     _pressed_until_s: float = 0.0
+    _others_pressed_until_s: float = 0.0
 
     def add(self, tokens: int, seconds: float, now_s: float) -> None:
         """Count a prompt of so many tokens, over which a replica takes so long."""
@@ -38,13 +40,26 @@ class PrefillDemand:
         )
         self._at_s = now_s
 
+    def load_at(self, now_s: float) -> float:
+        """Return its own load as it is now."""
+        return self.load * math.exp((self._at_s - now_s) / _MEMORY_S)
+
     def pressed(self, now_s: float) -> None:
         """Note that its own replicas could not answer one in time."""
         self._pressed_until_s = now_s + PRESSED_S
 
     def is_pressed(self, now_s: float) -> bool:
         """Whether that was of late: then it needs all that it has."""
+        return now_s < self._pressed_until_s or now_s < self._others_pressed_until_s
+
+    def is_pressed_itself(self, now_s: float) -> bool:
+        """Whether requests of this gateway could not be answered."""
         return now_s < self._pressed_until_s
+
+    def note_others(self, load: float, now_s: float, *, is_pressed: bool) -> None:
+        """Count what arrives at other gateways, in place of what they last had."""
+        self.others_load = load
+        self._others_pressed_until_s = now_s + PRESSED_S if is_pressed else 0.0
 
     def replicas(self, now_s: float, *, own_s: float, budget_s: float) -> int:
         """Return how many replicas its own requests need, of which one takes a replica `own_s` and may wait out `budget_s`.
@@ -53,10 +68,10 @@ class PrefillDemand:
         the share that waits longer than t falls as exp(-2 (k - load) t / (own_s (1 + cv^2))). What a young lane has seen
         stands for what it has not.
         """
-        if self._begun_s < 0.0:
+        if self._begun_s < 0.0 and not self.others_load:
             return 0
         seen = 1.0 - math.exp(-max(_SEEN_S_MIN, now_s - self._begun_s) / _MEMORY_S)
-        load = self.load * math.exp((self._at_s - now_s) / _MEMORY_S) / seen
+        load = self.load_at(now_s) / seen + self.others_load
         slack_s = max(own_s, budget_s - own_s)
         spare = _DECAYS * (1.0 + _LENGTHS_CV2) * own_s / (2.0 * slack_s)
         return math.ceil(max(load / _LOAD_MAX, load + min(load, spare)) - _ROUNDED)

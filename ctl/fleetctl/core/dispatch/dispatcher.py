@@ -23,6 +23,7 @@ from fleetctl.core.dispatch.kv_watch import KvWatch
 from fleetctl.core.dispatch.outliers import OutlierDetector
 from fleetctl.core.dispatch.ports import Resumption
 from fleetctl.core.dispatch.routes import RoutingState
+from fleetctl.core.dispatch.sharing import Sharing
 from fleetctl.core.dispatch.silence import note_heard, silence
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.dispatch.tiered import TieredAdmission
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import WakeAt
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.random_source import RandomSource
+    from fleetctl.model.allotment import Allotment
     from fleetctl.model.gateway import RoutingTable, SignalFeed
 
 # Looked up for every request, and an enum's members are slow to look up.
@@ -55,6 +57,7 @@ class Dispatcher:
         self._limits = limits
         self._errors = ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
+        self.sharing = Sharing(self.routes)
         self._kv, self.evictions = KvWatch(), EvictionWatch(self.routes, self.endings)
 
     @property
@@ -67,6 +70,7 @@ class Dispatcher:
     def apply(self, table: RoutingTable) -> None:
         """Replace the routing table; those who wait go to whoever is there now."""
         self.routes.apply(table, self.clock())
+        self.sharing.apply(self.clock())
         self.evictions.apply(table)
         for lane in list(self.routes.lanes.values()):
             for ticket in lane.displaced.tickets():
@@ -79,6 +83,15 @@ class Dispatcher:
     def take_signals(self, feed: SignalFeed) -> None:
         """Let routing see what engines said of themselves."""
         self.evictions.take_signals(feed, self.clock())
+
+    def take_allotment(self, allotment: Allotment) -> bool:
+        """Take this gateway's part of every limit, and give those who wait what it has more; False: it is an older one."""
+        if not self.sharing.take(allotment, self.clock()):
+            return False
+        for lane in list(self.routes.lanes.values()):
+            if lane.has_queued:
+                self._assignment.dispatch_queued(lane)
+        return True
 
     def submit(self, request: ActiveRequest) -> None:
         """Dispatch, queue or refuse a request that arrives now."""
@@ -228,6 +241,7 @@ class Dispatcher:
         self._outliers.check(active, now_s)
         self._decodes.check(active, now_s)
         self._kv.check(active, self.routes.replicas.values(), now_s)
+        self.sharing.sweep(now_s)
         silent_s_min = min(UNHEALTHY_SILENT_S, table.stall_timeout_s)
         for request in active:
             self._check(request, now_s, table, silent_s_min)

@@ -44,6 +44,7 @@ class DispatchLane(Generic[R]):
         "accounts",
         "always_takes_slot",
         "answers",
+        "arrivals",
         "borrowed",
         "bounded",
         "budget_s",
@@ -58,6 +59,7 @@ class DispatchLane(Generic[R]):
         "late",
         "lenders",
         "line_s_max",
+        "places",
         "probe",
         "queue",
         "returns",
@@ -79,6 +81,7 @@ class DispatchLane(Generic[R]):
         self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
         self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
         self.in_flight = 0
+        self.arrivals = 0  # since it began
         self.tiers: LaneTiers | None = None  # None: all requests are alike
         self.former_tiers = FormerTiers()
         self.service = ServiceTime()
@@ -90,6 +93,7 @@ class DispatchLane(Generic[R]):
         self.candidates: list[Candidate] = []
         self.spill: list[list[Candidate]] = []  # of the spill_to lanes, in order
         self.held_by_all = UNLIMITED_TOKENS  # every replica of its own holds a request of so many tokens
+        self.places: int | None = None  # of its queues, those this gateway has; None: all
         self.wakeup: Wakeup | None = None  # due at the next deadline of a queue
         self.wake_at_s = 0.0
         self.apply(route)
@@ -103,12 +107,21 @@ class DispatchLane(Generic[R]):
             admit(_FREE, self.degradation, prompt_tokens=UNLIMITED_TOKENS, is_probe=False) is Admission.DISPATCH
         )
         self.accounts.hold_to(route.slo)
-        self.queue.size_max = self.late.size_max = route.queue_max
+        self._show_places()
         limits = self.accounts.limits
         # From arrival to the first token, as far as it may be planned; infinite where none is promised.
         self.budget_s = BUDGET_SHARE * limits.ttft_s if limits.ttft_s is not None else math.inf
         # The longest line of prompts that one of this lane may join.
         self.line_s_max = LINE_S_MAX if math.isinf(self.budget_s) else math.inf
+
+    def allot(self, places: int | None) -> None:
+        """Let so many wait here at most, or None: as many as its rules say."""
+        self.places = places
+        self._show_places()
+
+    def _show_places(self) -> None:
+        most = self.route.queue_max
+        self.queue.size_max = self.late.size_max = most if self.places is None else min(most, self.places)
 
     def order_by(self, order: CallOrder | None) -> None:
         """Let those who join from now on leave in this order; those who wait keep their places. None: as they came."""
@@ -184,7 +197,7 @@ class DispatchLane(Generic[R]):
             waits_late=self.waits_late,
             queued_late=len(self.late),
             queued=len(self.late if self.holds_from_zero and not has_slot else self.queue),
-            queue_max=self.route.queue_max,
+            queue_max=self.queue.size_max,
             max_wait_s=self.max_wait_s,
             has_slot=has_slot,
             drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
@@ -192,6 +205,7 @@ class DispatchLane(Generic[R]):
 
     def arrived(self, client: int, now_s: float) -> None:
         """Count a request that arrives."""
+        self.arrivals += 1
         self.accounts.offered(now_s)
         self.returns.arrived(client)
 

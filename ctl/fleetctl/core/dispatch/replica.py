@@ -12,16 +12,19 @@ from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.kv_cache import KvCacheLoad
 from fleetctl.core.routing.outlier import Pace, SlowEjection
 from fleetctl.core.routing.prefill_line import PrefillLine
+from fleetctl.model.allotment import OthersLoad
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.stopwatch import RequestStopwatch
+    from fleetctl.model.allotment import ReplicaAllotment
     from fleetctl.model.gateway import ReplicaSignals, RouteReplica
 
 # Three of the controller's scrapes, which come every 5 s (controller/probes).
 SIGNAL_AGE_S_MAX = 15.0
 # A slow prompt is forgotten over some ten others.
 _PREFILL_DECAY = 0.9
+NO_OTHERS = OthersLoad()
 # JSON has no infinity.
 PREFILL_ALLOWANCE_S_MAX = 3600.0
 
@@ -30,9 +33,33 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token", "answers", "binds_owner", "breached", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures", "good",
-        "has_whole_requests", "heard_s", "is_stalled", "kv_record", "pace", "requests", "route", "signals_until_s",
-        "slow", "whole_answers",
+        "_s_per_prefill_token",
+        "answers",
+        "binds_owner",
+        "breached",
+        "breaks",
+        "busy_since_s",
+        "candidate",
+        "decodes",
+        "ejection",
+        "errors",
+        "errors_in_answer",
+        "failures",
+        "good",
+        "has_whole_requests",
+        "heard_s",
+        "is_stalled",
+        "kv_record",
+        "others",
+        "pace",
+        "prompt_tokens_done",
+        "prompts_done",
+        "requests",
+        "route",
+        "seats",
+        "signals_until_s",
+        "slow",
+        "whole_answers",
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
@@ -53,6 +80,9 @@ class DispatchReplica:
         self.errors: dict[int, int] = {}  # that it answered since its last answer, by client
         self.errors_in_answer: dict[int, int] = {}  # that it broke answers off with since its last whole one, by client
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
+        self.seats: int | None = None  # of its streams, those that this gateway may have; None: all
+        self.others = NO_OTHERS  # what other gateways have there
+        self.prompts_done = self.prompt_tokens_done = 0  # with a first token, of this gateway's
         self.busy_since_s = 0.0  # its first request since it had none
         self.heard_s = (
             0.0  # of any request, when it last said something: a first token, or as of the last sweep; 0: never
@@ -120,7 +150,8 @@ class DispatchReplica:
         self, *, gap_s: float, limit_s: float, missed_share: float, allowed_share: float, binds_owner: bool
     ) -> None:
         """Learn from the gaps of about a second how many streams it may have at once."""
-        ceiling, in_flight = max(1, self.route.concurrency_max), self.candidate.in_flight
+        ceiling = max(1, self.route.concurrency_max)
+        in_flight = self.candidate.in_flight + self.others.streams
         self.candidate.kv.s_per_token = gap_s
         self.decodes.note(
             gap_s / limit_s,
@@ -136,8 +167,28 @@ class DispatchReplica:
         """Let routing see how many it may have: of a lane that promises no ITL only those who join others' are bounded."""
         ceiling = max(1, self.route.concurrency_max)
         lent_max = self.decodes.of(ceiling)
+        most = lent_max if self.binds_owner else ceiling
+        if self.seats is not None:
+            lent_max, most = min(lent_max, self.seats), min(most, self.seats)
         self.candidate.lent_max = float(lent_max)
-        self.candidate.concurrency_max = lent_max if self.binds_owner else ceiling
+        self.candidate.concurrency_max = most
+
+    @property
+    def streams_max(self) -> int:
+        """Return how many it may have of all gateways together, by what its gaps have shown; 0: as many as planned."""
+        most = self.decodes.of(max(1, self.route.concurrency_max)) if self.binds_owner else 0
+        return 0 if most >= self.route.concurrency_max else most
+
+    def allot(self, allotted: ReplicaAllotment | None, now_s: float) -> None:
+        """Take over this gateway's part of it, and what the others have there; None: it is this gateway's alone."""
+        self.seats = allotted.seats if allotted is not None else None
+        self.others = allotted.others if allotted is not None else NO_OTHERS
+        candidate, others = self.candidate, self.others
+        candidate.may_probe = allotted is None or allotted.may_probe
+        candidate.line.note_others(others, now_s, prompts_done=self.prompts_done, tokens_done=self.prompt_tokens_done)
+        candidate.line.carries(candidate.in_flight)
+        candidate.kv.note_others(others.kv_held, others.kv_most)
+        self._show_limit()
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""

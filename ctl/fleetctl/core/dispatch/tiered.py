@@ -109,7 +109,7 @@ def _load(  # noqa: PLR0913  # all that admission decides on
         waits_late=lane.waits_late,
         queued_late=lane.late.size,
         queued=ahead,
-        queue_max=lane.route.queue_max + ahead if may_wait else 0,
+        queue_max=lane.queue.size_max + ahead if may_wait else 0,
         max_wait_s=lane.max_wait_s,
         has_slot=has_slot,
         drain_rate_rps=drain_rps * share if drain_rps else None,

@@ -25,7 +25,7 @@ class Candidate:
 
     id: str
     in_rotation: bool
-    concurrency_max: int  # at least 1
+    concurrency_max: int  # at least 1; 0 where other gateways have all its seats
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
     node_ready: bool = True  # False: picked only where no other can be
     continues: bool = False  # it can go on with a stream that another replica lost
@@ -35,6 +35,7 @@ class Candidate:
     lent_max: float = math.inf  # another lane's request joins fewer than so many
     prefill_tokens: int = 0  # dispatched, uncached, no first token yet
     ejected_until_s: float = 0.0  # not before then, and one at a time until it answers
+    may_probe: bool = True  # once its ejection is over; of several gateways one may
     is_convicted: bool = False  # it was hung or could not be reached when it last failed
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
     line: PrefillLine = field(default_factory=PrefillLine)  # what stands before its next prompt

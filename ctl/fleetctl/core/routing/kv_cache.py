@@ -40,7 +40,7 @@ class KvCacheLoad:
     """One engine's; the caller says when a request is sent and ends, and looks at what they hold now and then."""
 
     __slots__ = (
-        "_after", "_capacity", "_count", "_counted", "_held", "_joined", "_looked_s", "_peak", "_peaks", "_planned", "_share", "_steps",
+        "_after", "_capacity", "_count", "_counted", "_held", "_joined", "_looked_s", "_others_held", "_others_most", "_peak", "_peaks", "_planned", "_share", "_steps",
         "free_tokens", "s_per_token",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class KvCacheLoad:
         self._capacity = 0.0  # 0: not known
         self._count = 0
         self._held = self._peak = 0.0
+        self._others_held = self._others_most = 0.0  # of other gateways, now and at the most
         self._after = 0.0  # steps until the peak, as of the last look
         self._looked_s = 0.0
         self._joined = 0.0  # tokens since then
@@ -79,6 +80,22 @@ class KvCacheLoad:
         """What it holds, as planned and corrected by the engine's own figures; 0: it is not known."""
         return self._capacity
 
+    @property
+    def held_tokens(self) -> float:
+        """What its requests hold."""
+        return self._held
+
+    @property
+    def most_tokens(self) -> float:
+        """What its requests will hold at the most."""
+        return max(self._held, self._peak) + self._after if self._count else 0.0
+
+    def note_others(self, held: float, most: float) -> None:
+        """Count what requests of other gateways hold, and at the most will."""
+        if (held, most) != (self._others_held, self._others_most):
+            self._others_held, self._others_most = held, most
+            self._show()
+
     def join(self, prompt_tokens: int, output_tokens: float) -> KvShare:
         """Count a request that is sent, whose answer is expected to be so long."""
         after = self._after
@@ -103,7 +120,8 @@ class KvCacheLoad:
         """Take stock of what its requests hold; of that `computing_tokens` are of prompts that have no token yet."""
         self._held = math.fsum([share.held for share in shares])
         self._joined, self._looked_s = 0.0, now_s
-        self._counted.append((now_s, self._held - computing_tokens, self._held))
+        counted = self._held + self._others_held
+        self._counted.append((now_s, counted - computing_tokens, counted))
         while self._counted[0][0] < now_s - _KEPT_S:
             self._counted.popleft()
         self._forecast(shares)
@@ -147,7 +165,7 @@ class KvCacheLoad:
         """Return how long a prompt that joins now waits until it fits; infinite where it never would."""
         if tokens <= self.free_tokens:
             return 0.0
-        free = self._share * self._capacity - self._joined - tokens
+        free = self._share * self._capacity - self._others_most - self._joined - tokens
         # The earliest end after which those who are left never hold too much; peaks fall the later it is.
         for steps, peak in zip(reversed(self._steps), reversed(self._peaks), strict=True):
             if peak <= free:
@@ -156,8 +174,8 @@ class KvCacheLoad:
 
     def _show(self) -> None:
         """Let routing see what fits; an engine with nothing else takes whatever it holds at all."""
-        if not self._capacity or not self._count:
+        if not self._capacity or not (self._count or self._others_most):
             self.free_tokens = math.inf
         else:
             most = max(self._held, self._peak)
-            self.free_tokens = self._share * self._capacity - most - self._after
+            self.free_tokens = self._share * self._capacity - most - self._after - self._others_most

@@ -42,7 +42,7 @@ def computed_by(turns: deque[PrefillTurn], turn: PrefillTurn) -> Iterator[Prefil
 
 def ahead_s(turns: deque[PrefillTurn], rank: int | None, all_s: float, own_s: Callable[[float], float]) -> float:
     """Return how long one of this rank waits where all together take `all_s`: for the one begun, and who goes before it."""
-    if rank is None or turns[-1].rank <= rank:
+    if rank is None or not turns or turns[-1].rank <= rank:
         return all_s
     before = (turn.tokens for n, turn in enumerate(turns) if not turn.is_gone and (not n or turn.rank <= rank))
     return min(all_s, math.fsum(own_s(tokens) for tokens in before))

@@ -21,7 +21,7 @@ def usable(
 ) -> list[Candidate]:
     """Return those in rotation, not tried yet, not ejected, with a free slot and room in the KV cache for the prompt.
 
-    An ejected one whose time is over takes one request at a time until it has answered. `beyond_limit` drops these
+    An ejected one whose time is over takes one request at a time until it has answered, of the gateway that may probe it. `beyond_limit` drops these
     limits: for requests already accepted whose replica died, which the engine's own queue can hold better than nobody.
     `must_continue` asks for replicas that can go on with a stream another one lost.
     """
@@ -30,7 +30,7 @@ def usable(
         for c in candidates
         if c.in_rotation
         and (c.in_flight < c.concurrency_max or beyond_limit)
-        and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight))
+        and (not c.ejected_until_s or (c.ejected_until_s <= now_s and not c.in_flight and c.may_probe))
     ]
     if prompt is not None and not beyond_limit:
         tokens = prompt.prompt_tokens

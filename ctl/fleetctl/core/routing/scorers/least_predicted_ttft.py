@@ -26,6 +26,6 @@ def least_predicted_ttft(candidates: Sequence[Candidate], prompt: PromptLoad, no
         ttft_s = _RESOLUTION_S + (line.fixed_s + own_tokens * line.s_per_token) * line.stretch
         if line.count:
             ttft_s += line.wait_s(now_s)
-        predicted.append(ttft_s * (1.0 + c.in_flight / c.concurrency_max))
+        predicted.append(ttft_s * (1.0 + c.in_flight / (c.concurrency_max or 1)))
     best = min(predicted)
     return [best / p for p in predicted]
