@@ -23,7 +23,7 @@ _PIECE = 1024 * 1024
 _COPIES_MAX = 2
 _NAME = re.compile(r"(?P<process>.+)\.log(?:\.\d+)?")
 # These are of one process after another, and never of an ended replica.
-_LASTING = ("controller", "gateway")
+_LASTING = ("controller", "gateway", *(f"gateway-{number}" for number in range(2, 17)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,20 @@ class FleetPaths:
         """flock()ed by the living gateway."""
         return self.home / "gateway.lock"
 
+    def gateway_socket_of(self, number: int) -> Path:
+        """The admin API of one of several gateways, from 1 on; the first's is the only one's."""
+        return self.gateway_socket if number == 1 else self._socket(f"gateway-{number}.sock")
+
+    def gateway_lock_of(self, number: int) -> Path:
+        """flock()ed by that one while it lives."""
+        return self.gateway_lock if number == 1 else self.home / f"gateway-{number}.lock"
+
+    @property
+    def gateway_numbers(self) -> tuple[int, ...]:
+        """Every number that a gateway of the fleet ever had, whether one lives or not; 1 always."""
+        found = (path.stem.removeprefix("gateway-") for path in self.home.glob("gateway-*.lock"))
+        return (1, *sorted(int(number) for number in found if number.isdigit()))
+
     @property
     def logs(self) -> Path:
         """Directory of <process>.log files."""

@@ -134,6 +134,13 @@ class FakeGateway:
     port_held: bool = False
     on_exit: Callable[[], None] | None = None
 
+    def numbered(self, number: int) -> FakeGateway:
+        assert number == 1
+        return self
+
+    def living(self) -> tuple[int, ...]:
+        return (1,) if self.is_alive() else ()
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         self.on_exit = on_exit if self.is_alive() else None
 

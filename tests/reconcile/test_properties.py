@@ -22,12 +22,11 @@ from fleetctl.model.decision import (
     MarkGone,
     Memory,
     SetStep,
-    StartGateway,
-    StopGateway,
     StopOrphanedNode,
     StopReplica,
     WarmReplica,
 )
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState

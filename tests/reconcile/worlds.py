@@ -25,13 +25,12 @@ from fleetctl.model.decision import (
     MarkGone,
     Memory,
     ReplicaAction,
-    StartGateway,
-    StopGateway,
     StopOrphanedNode,
     StopReplica,
     UndrainReplica,
     WarmReplica,
 )
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState

@@ -30,14 +30,13 @@ from fleetctl.model.decision import (
     ReportStreamUnit,
     RollBack,
     SetStep,
-    StartGateway,
-    StopGateway,
     StopOrphanedNode,
     StopReplica,
     TeardownShared,
     UndrainReplica,
     WarmReplica,
 )
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow

@@ -67,6 +67,13 @@ class TortureGateway:
 
     # GatewayHost
 
+    def numbered(self, number: int) -> TortureGateway:
+        assert number == 1
+        return self
+
+    def living(self) -> tuple[int, ...]:
+        return (1,) if self.is_alive() else ()
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         self._on_exit = on_exit if self.is_alive() else None
 

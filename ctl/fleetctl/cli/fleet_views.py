@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fleetctl.cli.output import OutputSection
+    from fleetctl.model.gateway_process import GatewayStatus
     from fleetctl.model.status import FleetStatus
 
 
@@ -86,13 +87,27 @@ def _fleet_row(status: FleetStatus) -> tuple[str | Cell, ...]:
     )  # fmt: skip
 
 
+def _gateway(gateway: GatewayStatus) -> str:
+    """Return one of several gateways in a line."""
+    if not gateway.answers:
+        return f"{gateway.number}  {gateway.stall or 'does not answer'}"
+    carried = f"{gateway.in_flight} in flight, {gateway.queued} queued"
+    cpu = f", {gateway.cpu_share:.0%} CPU" if gateway.cpu_share is not None else ""
+    leaving = "; ends with its last request" if gateway.is_leaving else ""
+    return f"{gateway.number}  pid {gateway.pid}, {carried}{cpu}{leaving}"
+
+
 def _header(status: FleetStatus) -> Iterator[str | Cell]:
     per_token = status.cost_usd_per_1m_tokens
     cost = format_cost(status.cost_usd_per_hour, status.max_cost_usd_per_hour)
     yield f"Fleet    {status.fleet}  (generation {status.generation}, {status.mode}, provider {status.provider})"
     yield Cell(spans=(("Status   ", Tone.PLAIN), *condition_line(fleet_condition(status)).spans))
     yield f"Model    {status.model}"
-    yield f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})"
+    if status.gateways:
+        yield f"Gateway  {status.gateway_url}/v1  ({len(status.gateways)} processes)"
+        yield from (f"         {_gateway(each)}" for each in status.gateways)
+    else:
+        yield f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})"
     control = _alive(status.controller_alive, status.controller_pid)
     yield f"Control  {'not running' if status.is_unattended else control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")

@@ -30,6 +30,7 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from model_faults(tree, lanes)
     yield from _node_faults(lanes, _section(tree, "capacity"))
     yield from _gateway_faults(_section(tree, "gateway"))
+    yield from _several_gateways_faults(tree)
     yield from _generation_faults(_section(tree, "generation"), lanes)
     yield from _workflow_faults(_section(_section(tree, "workflows"), "kinds"), lanes)
     yield from tier_faults(_section(tree, "tiers"), lanes, _section(tree, "gateway"))
@@ -209,6 +210,14 @@ def _gateway_faults(gateway: dict[str, Any]) -> Iterator[ProfileFault]:
         "add api_keys: [env:FLEETCTL_API_KEY], or bind to 127.0.0.1"
     )
     yield ProfileFault(path=("gateway", "host"), message=message)
+
+
+def _several_gateways_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
+    """Refuse what one process must see all of."""
+    processes = _section(tree, "gateway").get("processes", 1)
+    if isinstance(processes, int) and processes > 1 and tree.get("workflows") is not None:
+        message = "the calls of a workflow are joined by the gateway that sees them all; with workflows there is one: processes: 1"
+        yield ProfileFault(path=("gateway", "processes"), message=message)
 
 
 def _generation_faults(common: dict[str, Any], lanes: dict[str, Any]) -> Iterator[ProfileFault]:

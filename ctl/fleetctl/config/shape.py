@@ -274,6 +274,10 @@ class GatewayShape(ProfileSection):
         default=_GATEWAY.host, description="Address to listen on. Beyond loopback api_keys are required."
     )
     port: Annotated[int, Field(ge=1, le=65535)] = Field(default=_GATEWAY.port, description="Port to listen on.")
+    processes: Annotated[int, Field(ge=1, le=16)] = Field(
+        default=_GATEWAY.processes,
+        description="Gateway processes that share the port, one processor each; together they keep every limit.",
+    )
     api_keys: list[ApiKey] = Field(
         default_factory=list,
         description="Where the accepted keys lie: env:NAME, file:PATH or keyring:SERVICE/USER; never the keys. "

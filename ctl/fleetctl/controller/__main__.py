@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.controller import api
-from fleetctl.controller.http import HttpEngineClient, HttpGatewayClient
+from fleetctl.controller.http import GatewayClients, HttpEngineClient
 from fleetctl.controller.log_upkeep import keep_logs
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.publish import table_epoch
+from fleetctl.controller.several_gateways import SeveralGateways
 from fleetctl.controller.store_access import ThreadedAccess
 from fleetctl.controller.world import World
 from fleetctl.controller.write_behind import WriteBehindStore
@@ -113,6 +114,9 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
             # An earlier version brought it up: what its controller was started with is kept from now on.
             host.keep_environment(fleet, _own_environment(desired, provider, engine_of))
         async with AsyncExitStack() as stack:
+            clients = GatewayClients(paths)
+            stack.push_async_callback(clients.close)
+            gateways = SeveralGateways(clients.of)
             world = World(
                 fleet=fleet,
                 paths=paths,
@@ -124,7 +128,8 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
                 engine_of=engine_of,
                 policy_of=lru_cache(load_policy),
                 engines=await stack.enter_async_context(HttpEngineClient()),
-                gateway=await stack.enter_async_context(HttpGatewayClient(lambda: paths.gateway_socket)),
+                gateway=gateways,
+                gateways=gateways,
                 gateway_host=runtime.gateway_host(SYSTEM_CLOCK),
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
@@ -240,7 +245,8 @@ async def _serve(world: World, runtime: ControllerRuntime, leased: StateStore, h
         _log.info("fleet %s is down", world.fleet)
         with leased.while_leased():
             world.paths.routing_table.unlink(missing_ok=True)
-            world.paths.gateway_socket.unlink(missing_ok=True)
+            for each in world.paths.gateway_numbers:
+                world.paths.gateway_socket_of(each).unlink(missing_ok=True)
         return True
     finally:
         serving.cancel()

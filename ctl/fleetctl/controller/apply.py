@@ -27,8 +27,6 @@ from fleetctl.model.decision import (
     ReportStreamUnit,
     RollBack,
     SetStep,
-    StartGateway,
-    StopGateway,
     StopOrphanedNode,
     StopReplica,
     TeardownShared,
@@ -36,6 +34,7 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.reason import ReasonCode
@@ -63,9 +62,11 @@ if TYPE_CHECKING:
     from fleetctl.model.node import Notice
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
+    from fleetctl.ports.host import GatewayHost
 
 _GATEWAY_STOP_S = 12.0
 _STALLED_GATEWAY_STOP_S = 0.5
+_SURPLUS_GATEWAY_STOP_S = 3600.0  # the longest that requests take, as a rule
 _GATEWAY = "gateway"
 _GATEWAY_START = "gateway-start"
 
@@ -130,7 +131,7 @@ class Applier:
 
     def _is_under_way(self, action: AnyAction) -> bool:
         if isinstance(action, StopGateway):
-            return self._background.is_running(_GATEWAY)
+            return self._background.is_running(_of(_GATEWAY, action.number))
         return isinstance(action, StopOrphanedNode) and self._background.is_running(f"stop/{action.node_id}")
 
     def _is_refused(self, desired: Desired, action: AnyAction) -> bool:
@@ -189,10 +190,14 @@ class Applier:
                 if desired.stable is not None:
                     self._revisions.roll_back(desired, desired.stable, over=action.revision, why=action.reason)
             case StartGateway():
-                self._background.start(_GATEWAY_START, lambda: self._start_gateway(desired))
+                key = _of(_GATEWAY_START, action.number)
+                self._background.start(key, lambda: self._start_gateway(desired, action.number))
             case StopGateway():
-                within_s = _STALLED_GATEWAY_STOP_S if action.at_once else _GATEWAY_STOP_S
-                self._background.start(_GATEWAY, lambda: self._stop_gateway(within_s))
+                within_s = _SURPLUS_GATEWAY_STOP_S if action.may_finish else _GATEWAY_STOP_S
+                within_s = _STALLED_GATEWAY_STOP_S if action.at_once else within_s
+                self._background.start(
+                    _of(_GATEWAY, action.number), lambda: self._stop_gateway(action.number, within_s)
+                )
             case StopOrphanedNode():
                 self._begin_stop(action.subject, action.node_id, action.grace_s)
             case PrepareShared() | TeardownShared() | AbandonShared():
@@ -308,15 +313,30 @@ class Applier:
         self._warmups.forget(replica_id)
         self._canaries.forget(replica_id)
 
-    async def _stop_gateway(self, within_s: float) -> None:
+    async def _stop_gateway(self, number: int, within_s: float) -> None:
         await self._world.store.verify_lease()
-        await self._world.gateway_host.stop(within_s=within_s)
+        await self._gateway(number).stop(within_s=within_s)
 
-    async def _start_gateway(self, desired: Desired) -> None:
+    def _gateway(self, number: int) -> GatewayHost:
+        host = self._world.gateway_host
+        return host if number == 1 else host.numbered(number)
+
+    async def _start_gateway(self, desired: Desired, number: int) -> None:
         await self._world.store.verify_lease()
         try:
-            pid = self._world.gateway_host.start(desired)
+            pid = self._gateway(number).start(desired)
         except FleetctlError as exc:
             self._journal.failed(GATEWAY, "start-gateway", exc)
         else:
-            self._journal.note(EntryKind.GATEWAY, GATEWAY, "started", ReasonCode.GATEWAY_STARTED, f"as process {pid}")
+            self._journal.note(
+                EntryKind.GATEWAY, GATEWAY, "started", ReasonCode.GATEWAY_STARTED, f"as process {pid}{_which(number)}"
+            )
+
+
+def _of(work: str, number: int) -> str:
+    """Return the key of work at one gateway."""
+    return work if number == 1 else f"{work}-{number}"
+
+
+def _which(number: int) -> str:
+    return "" if number == 1 else f", gateway {number}"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.model.budget import LaneBudget
     from fleetctl.model.desired import Desired
-    from fleetctl.model.gateway import GatewaySnapshot
+    from fleetctl.model.observation import Observation
 
 # A controller killed in between reads the same gateway's totals again, and counts what it had not stored; only where the
 # gateway dies with it are these seconds lost.
@@ -25,10 +25,12 @@ class Budgets:
         self._ledgers = self._stored = world.store.ledgers()
         self._stored_s = float("-inf")
 
-    def count(self, desired: Desired, gateway: GatewaySnapshot | None) -> dict[str, LaneBudget]:
-        """Return the profile's lanes' budgets with what the gateway has counted since."""
+    def count(self, desired: Desired, observation: Observation) -> dict[str, LaneBudget]:
+        """Return the profile's lanes' budgets with what the gateways have counted since."""
         profile, now = desired.profile, self._world.clock.now()
-        self._ledgers = count_gateway(self._ledgers, gateway, profile, now)
+        by_number = {each.number: each.snapshot for each in observation.gateways} or {1: observation.gateway}
+        for number, snapshot in by_number.items():
+            self._ledgers = count_gateway(self._ledgers, snapshot, profile, now, number=number)
         self._store()
         named = {lane.name: self._ledgers[lane.name] for lane in profile.lanes if lane.name in self._ledgers}
         return read_budgets(named, profile.objective, now)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from fleetctl.codec import decode, encode
+from fleetctl.core.gateway_merge import GatewayParts
 from fleetctl.errors import UnavailableError
+from fleetctl.model.allotment import Allotment, GatewayHoldings
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.model.slo_feed import SloFeed
+    from fleetctl.paths import FleetPaths
+
+_Answer = TypeVar("_Answer")
 
 _HEALTH_S = 2.0
 _METRICS_S = 2.0
@@ -103,6 +108,10 @@ class HttpGatewayClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
+    async def close(self) -> None:
+        """End its connections."""
+        await self._session.close()
+
     async def snapshot(self) -> GatewaySnapshot:
         """Return the gateway's figures."""
         request = (await self._current()).get("http://gateway/v1/snapshot")
@@ -114,6 +123,31 @@ class HttpGatewayClient:
             return decode(GatewaySnapshot, raw)
         except msgspec.DecodeError as exc:
             raise UnavailableError(f"the gateway's snapshot cannot be read: {exc}") from exc
+
+    async def parts(self) -> GatewayParts:
+        """Return the gateway's figures and what they were made of, to be merged with others'."""
+        return await self._get("parts", GatewayParts)
+
+    async def holdings(self, epoch: int) -> GatewayHoldings:
+        """Return what it has of the limits, and fence controllers older than this epoch."""
+        return await self._get(f"holdings?epoch={epoch}", GatewayHoldings)
+
+    async def allot(self, allotment: Allotment) -> GatewayHoldings:
+        """Hand over its part of the limits; one that already has a newer one answers 409 with what it has."""
+        request = (await self._current()).put("http://gateway/v1/allotment", data=encode(allotment))
+        async with _Response(request, "the gateway", _GATEWAY_S) as response:
+            raw = await _read(response, _GATEWAY_BYTES_MAX)
+        if response.status not in (200, 409):
+            raise UnavailableError(f"the gateway answered {response.status} to an allotment")
+        return _decoded(raw, GatewayHoldings)
+
+    async def _get(self, name: str, kind: type[_Answer]) -> _Answer:
+        request = (await self._current()).get(f"http://gateway/v1/{name}")
+        async with _Response(request, "the gateway", _GATEWAY_S) as response:
+            raw = await _read(response, _GATEWAY_BYTES_MAX)
+        if response.status != 200:
+            raise UnavailableError(f"the gateway answered {response.status} to {name}")
+        return _decoded(raw, kind)
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
@@ -150,6 +184,32 @@ class HttpGatewayClient:
             await self._session.close()
             self._socket, self._session = socket, _unix_session(socket)
         return self._session
+
+
+class GatewayClients:
+    """One client for each of a fleet's gateways, made when it is first asked for."""
+
+    def __init__(self, paths: FleetPaths) -> None:
+        self._paths = paths
+        self._clients: dict[int, HttpGatewayClient] = {}
+
+    def of(self, number: int) -> HttpGatewayClient:
+        """Return the client of one of them; called in the event loop."""
+        if number not in self._clients:
+            self._clients[number] = HttpGatewayClient(lambda: self._paths.gateway_socket_of(number))
+        return self._clients[number]
+
+    async def close(self) -> None:
+        """End every connection."""
+        for client in self._clients.values():
+            await client.close()
+
+
+def _decoded(raw: bytes, kind: type[_Answer]) -> _Answer:
+    try:
+        return decode(kind, raw)
+    except msgspec.DecodeError as exc:
+        raise UnavailableError(f"the gateway's answer cannot be read: {exc}") from exc
 
 
 def _unix_session(socket: Path) -> aiohttp.ClientSession:

@@ -224,11 +224,12 @@ class Controller:
         components.probes.begin(components.records.all)
         components.start_watch.begin(components.records.all)
         refused = components.launcher.take_refused()
+        components.observer.gateways_wanted = desired.profile.gateway.processes
         observation = await components.observer.observe(components.records.all, refused=refused)
         components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
         components.canaries.begin(in_force(desired, components.applier.memory.rollout), observation)
         condition = self._world.store.condition
-        budgets = components.budgets.count(in_force(desired, components.applier.memory.rollout), observation.gateway)
+        budgets = components.budgets.count(in_force(desired, components.applier.memory.rollout), observation)
         shared = components.shared.observed()
         return desired, replace(observation, shared=shared, store_condition=condition, budgets=budgets)
 
@@ -283,7 +284,7 @@ class Controller:
 
     def _hold_port(self, components: _Components, observation: Observation, decision: Decision) -> None:
         silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
-        if observation.gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
+        if observation.is_any_gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
             return
         if self._world.gateway_host.release_port() and not decision.is_down:
             reason = f"no gateway for {silent_s:.0f} s: the port is closed, so that clients are refused at once"
@@ -374,6 +375,7 @@ class _Components:
     def keep_looking(self) -> None:
         """Have listings, offerings and events come in; started again should one of them have ended by a bug."""
         self.background.start("listing", self.listing.keep_fresh, wakes=False)
+        self.background.start("allotting", self.publisher.allotting.keep, wakes=False)
         self.background.start("offerings", self.offerings.keep_fresh, wakes=False)
         events = self.events
         if events is not None:

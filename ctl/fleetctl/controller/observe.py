@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.launch import token_of
+from fleetctl.controller.observed_gateways import observed_gateways
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.reconcile.versions import other_version
 from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
@@ -70,11 +71,13 @@ class Observer:
         self._warmups = warmups
         self._canaries = canaries
         self._publisher = publisher
+        self.gateways_wanted = 1  # as the profile says
         # A replica's failures at the gateway when it was admitted: only later ones speak against it.
         self._failures_before: dict[str, int] = {}
 
     async def observe(self, records: tuple[Replica, ...], *, refused: dict[str, str]) -> Observation:
         """Return the world as it is now."""
+        self._name_gateways()
         gateway = await self._snapshot()
         now = self._world.clock.now()
         live = [record for record in records if record.state.is_live]
@@ -97,6 +100,7 @@ class Observer:
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
             gateway_alive=self._world.gateway_host.is_alive(),
+            gateways=observed_gateways(self._world, self.gateways_wanted),
             refused=refused,
             provider_conditions=self._calls.conditions(),
             offerings_known=bool(self._offerings.latest),
@@ -114,6 +118,13 @@ class Observer:
     def admitted(self, replica_id: str) -> None:
         """Count a replica's failures afresh."""
         self._failures_before.pop(replica_id, None)
+
+    def _name_gateways(self) -> None:
+        """Have those asked that there are to be, and those that live beyond them."""
+        gateways = self._world.gateways
+        if gateways is not None:
+            beyond = (n for n in self._world.gateway_host.living() if n > self.gateways_wanted)
+            gateways.numbers = (*range(1, self.gateways_wanted + 1), *beyond)
 
     async def _snapshot(self) -> GatewaySnapshot | None:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from fleetctl.codec import decode, encode
+from fleetctl.controller.allotting import Allotting
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
 from fleetctl.errors import AmbiguousOutcomeError, ConfigError, UnavailableError
@@ -52,6 +53,7 @@ class Publisher:
     def __init__(self, world: World, journal: Journal) -> None:
         self._world = world
         self._journal = journal
+        self.allotting = Allotting(world)
         self._keys = KeyHashes(world.fleet, world.variable)
         self._table = _read(world.paths.routing_table)
         # Replica id -> the version from which it gets no new requests.
@@ -78,7 +80,9 @@ class Publisher:
             self._world.store.put_file(self._world.paths.routing_table, encode(table))
             # A gateway that is restarted should read no older table than was at work; rotation waits for no disk.
             await self._world.store.written_soon(_FILE_FIRST_S)
+        self.allotting.table = table
         if gateway is not None and at_work != table.version:
+            await self.allotting.prepare(table)
             await self._push(table)
 
     async def send_signals(self, observation: Observation) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.clock import Clock
+from fleetctl.controller.several_gateways import SeveralGateways
 from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.model.profile import Profile
 from fleetctl.model.provider_setting import ProviderChoice
@@ -74,6 +75,7 @@ class World:
     engines: EngineClient
     gateway: GatewayClient
     gateway_host: GatewayHost
+    gateways: SeveralGateways | None = None  # that `gateway` asks; None: it is one alone
     clock: Clock
     pid: int
     variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran

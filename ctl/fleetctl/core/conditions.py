@@ -96,6 +96,7 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
     if status.store_condition is not None:
         named.append(_state_fault(status.store_condition))
     named += _over_caps(status)
+    named += _silent_gateways(status)
     found = _worst_first(named or [_READY])
     if status.gateway_alive:
         return found
@@ -172,6 +173,17 @@ def _condition(type_: ConditionType, reason_code: ConditionReason, message: str 
 
 _READY = _condition(ConditionType.READY, ConditionReason.AS_WANTED)
 _NO_FIGURES = _condition(ConditionType.STALE, ConditionReason.NO_FIGURES, "no current figures")
+
+
+def _silent_gateways(status: FleetStatus) -> Iterator[Condition]:
+    """Yield each of several gateways that does not answer while others do: who is connected to it gets nothing."""
+    for each in status.gateways if status.gateway_alive else ():
+        if not each.answers and not each.is_leaving:
+            stalled = f", {each.stall}; it is replaced" if each.stall else " does not answer"
+            message = f"gateway {each.number}{stalled}"
+            yield _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT, message)
+
+
 _NO_GATEWAY = _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT, "the gateway does not answer")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.drains import with_drain
 from fleetctl.core.engine_load import engine_load
+from fleetctl.core.gateway_statuses import gateway_statuses
 from fleetctl.core.lane_view import alert_signals, current_traffic
 from fleetctl.core.overload import effective_step
 from fleetctl.core.plan.launch_identity import is_outdated
@@ -108,6 +109,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         controller_stall=known.controller_stall,
         gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
         gateway_loop=gateway.loop if gateway else None,
+        gateways=gateway_statuses(known.observation),
         workflows=gateway.workflows if gateway else None,
         store_condition=known.store_condition,
         controller_failing_since=known.failing_since,

@@ -27,6 +27,10 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind when no sockets are inherited")
     parser.add_argument("--port", type=int, default=8080, help="port to bind when no sockets are inherited")
     parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
+    parser.add_argument("--number", type=int, default=1, help="of several gateways: which one this is, from 1 on")
+    parser.add_argument(
+        "--beside", action="store_true", help="others hold the limits too: have none of them until told"
+    )
     parser.add_argument("--stop-timeout-s", type=float, default=30.0, help="how long in-flight requests may finish")
     arguments = parser.parse_args()
     log_to_stderr()
@@ -40,7 +44,7 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace) -> None:
     paths = FleetPaths(fleet=arguments.fleet)
-    runtime = load_host(arguments.on_host).gateway_runtime(arguments.fleet)
+    runtime = load_host(arguments.on_host).gateway_runtime(arguments.fleet, number=arguments.number)
     runtime.claim()
     files_max = server.raise_descriptor_limit()
     sockets = runtime.listeners()
@@ -55,7 +59,11 @@ def _run(arguments: argparse.Namespace) -> None:
     limits = GatewayLimits(stop_timeout_s=arguments.stop_timeout_s)
     limits = replace(limits, connections_max=server.connections_max(limits, files_max))
     is_loopback = listeners.are_loopback(sockets)
-    frontend = Frontend(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
+    frontend = Frontend(
+        arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback, number=arguments.number
+    )
+    if arguments.beside:
+        frontend.dispatcher.sharing.begin_beside()
     gc.freeze()  # what was imported stays: no collection need look at it
     try:
         uvloop.run(server.serve(frontend, paths, sockets, runtime, SYSTEM_CLOCK))

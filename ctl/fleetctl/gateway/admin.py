@@ -12,6 +12,7 @@ from aiohttp import web
 from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
 from fleetctl.gateway.running import running_answers
+from fleetctl.gateway.sharing_routes import sharing_routes
 from fleetctl.model.gateway import RoutingTable, SignalFeed
 from fleetctl.model.request_trace import TraceQuery
 from fleetctl.model.slo_feed import SloFeed
@@ -65,6 +66,7 @@ def app(frontend: Frontend) -> web.Application:
     application.router.add_get("/v1/snapshot", snapshot)
     application.router.add_get("/v1/requests", requests)
     application.router.add_get("/v1/requests/{id:.+}", requests)
+    application.router.add_routes(sharing_routes(frontend))
     return application
 
 

@@ -72,7 +72,7 @@ class PageGauges:
         self.loop = LoopLoadMeter(sweep_interval_s, thread_cpu_s)
 
 
-def exposition(
+def exposition(  # noqa: PLR0913  # all that the page shows, and whose it is
     fleet: str,
     dispatcher: Dispatcher,
     upstreams: Upstreams,
@@ -80,9 +80,13 @@ def exposition(
     clients: OpenConnections,
     gauges: PageGauges,
     workflows: RequestWorkflows | None = None,
+    number: int = 0,
 ) -> bytes:
-    """Return the page. Every sample names the fleet: one Prometheus reads several, and their lanes are called alike."""
-    page = MetricsPage(_PREFIX, fleet=fleet)
+    """Return the page; of one of several, each sample with its `number`, without what all have alike.
+
+    Every sample names the fleet: one Prometheus reads several, and their lanes are called alike.
+    """
+    page = MetricsPage(_PREFIX, fleet=fleet, **({"gateway": str(number)} if number else {}))
     routes = dispatcher.routes
     for lane in routes.lanes.values():
         lane.accounts.fold(dispatcher.clock())
@@ -109,9 +113,14 @@ def exposition(
         model_families(page, gauges.models, (lane.route for lane in routes.lanes.values()))
     if workflows is not None:
         workflow_families(page, workflows.tracker, dispatcher.clock())
+    return page.text().encode() + (b"" if number else slo_page(fleet, gauges, dispatcher.clock()))
+
+
+def slo_page(fleet: str, gauges: PageGauges, now_s: float) -> bytes:
+    """Return the controller's readings, which every gateway has alike."""
     slo = MetricsPage("fleetctl_slo_", fleet=fleet)
-    gauges.slo.write(slo, dispatcher.clock())
-    return (page.text() + slo.text()).encode()
+    gauges.slo.write(slo, now_s)
+    return slo.text().encode()
 
 
 def _loop_gauges(page: MetricsPage, load: EventLoopLoad | None) -> None:

@@ -54,14 +54,7 @@ class LocalPages:
         content_type, status, routes = wire.JSON, 200, self._dispatcher.routes
         if request.path == METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
-            body = metrics.exposition(
-                self._fleet,
-                self._dispatcher,
-                self._upstreams,
-                clients=self._clients,
-                gauges=self._gauges,
-                workflows=self._ended.workflows,
-            )
+            body = self.metrics()
         elif request.path == HEALTH:
             status, body = health(routes, is_stopping=is_stopping)
         elif request.path.startswith(MODEL):
@@ -69,6 +62,28 @@ class LocalPages:
             status, body = model(routes, self._started_at, name)
         else:
             body = models(routes, self._started_at)
+        self.answer(client, request, status, content_type, body)
+
+    def metrics(self, number: int = 0) -> bytes:
+        """Return the metrics page, of one of several its own samples alone."""
+        return metrics.exposition(
+            self._fleet,
+            self._dispatcher,
+            self._upstreams,
+            clients=self._clients,
+            gauges=self._gauges,
+            workflows=self._ended.workflows,
+            number=number,
+        )
+
+    def slo_metrics(self) -> bytes:
+        """Return the controller's readings."""
+        return metrics.slo_page(self._fleet, self._gauges, self._dispatcher.clock())
+
+    def answer(
+        self, client: ClientConnection, request: Request, status: int, content_type: tuple[bytes, bytes], body: bytes
+    ) -> None:
+        """Give a client a page."""
         head = wire.lines(content_type, (REQUEST_ID, self._ended.ids.id_of(request.headers.get(REQUEST_ID, b""))))
         client.reply(status, head, b"" if request.method == b"HEAD" else body)
         client.answered()

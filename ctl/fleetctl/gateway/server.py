@@ -14,6 +14,7 @@ from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
 from fleetctl.gateway import admin, listeners
 from fleetctl.gateway.client import ClientConnection
+from fleetctl.locks import FileLock
 from fleetctl.model.gateway import RoutingTable
 from fleetctl.unix_server import UnixServer
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fleetctl.gateway")
 _CONTROLLER_CHECK_S = 1.0
+_PART_POLL_S = 0.02
 
 
 def read_table(path: Path) -> RoutingTable | None:
@@ -95,10 +97,11 @@ async def serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket)
+    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(frontend.number))
     await control.start()
+    frontend.peers = lambda: _peers(paths, frontend.number)
     listening = Listening(frontend, sockets)
-    await listening.start()
+    beginning = loop.create_task(_listen(frontend, listening, clock))
     sweeping = loop.create_task(_every(frontend.limits.sweep_interval_s, clock, frontend.sweep))
     watching = [
         loop.create_task(control.keep(clock, is_ours=runtime.is_claimed)),
@@ -110,20 +113,34 @@ async def serve(
     runtime.beat(clock.monotonic_s())
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
-    for task in watching:
+    for task in (beginning, *watching):
         task.cancel()
     listening.stop()
-    await drain(frontend, clock)
+    await drain(frontend, clock, on_wait=lambda: runtime.beat(clock.monotonic_s()))
     sweeping.cancel()
     await control.close()
 
 
-async def drain(frontend: Frontend, clock: Clock) -> None:
+def _peers(paths: FleetPaths, number: int) -> dict[int, Path]:
+    """Return the admin sockets of the other gateways that live, by number."""
+    others = (n for n in paths.gateway_numbers if n != number and FileLock(paths.gateway_lock_of(n)).is_held())
+    return {n: paths.gateway_socket_of(n) for n in others}
+
+
+async def _listen(frontend: Frontend, listening: Listening, clock: Clock) -> None:
+    """Accept connections; one of several once it has its part of what it may give them: the others take them until then."""
+    while frontend.dispatcher.sharing.awaits_part:
+        await clock.sleep(_PART_POLL_S)
+    await listening.start()
+
+
+async def drain(frontend: Frontend, clock: Clock, *, on_wait: Callable[[], None] = lambda: None) -> None:
     """Finish what is in flight, up to the deadline; cut what is left."""
     frontend.stop()
     deadline_s = clock.monotonic_s() + frontend.limits.stop_timeout_s
     while (frontend.is_busy or frontend.connections) and clock.monotonic_s() < deadline_s:
         await clock.sleep(0.05)
+        on_wait()
         frontend.stop()
     if frontend.connections:
         _log.warning("cutting %d connections that outlived the deadline", frontend.connections)

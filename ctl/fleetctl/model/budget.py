@@ -45,12 +45,21 @@ class HourOfRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayCount:
+    """What one of several gateways had counted when it was last read."""
+
+    started_at: datetime
+    counted: RequestTotals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
     """What is kept of one lane's requests over the objective's window, through restarts of controller and gateway."""
 
     since: datetime  # counting began
     gateway_started_at: datetime | None = None  # of the gateway `counted` is of; None: none was read yet
     counted: RequestTotals = RequestTotals()  # of that gateway, in the buckets already
+    others_counted: dict[str, GatewayCount] = field(default_factory=dict)  # of gateways beyond the first, by number
     tiers: tuple[BudgetTier, ...] = ()  # the finest first; each holds all requests, the coarser the longer
     buckets: tuple[HourOfRequests, ...] = ()  # of a ledger without tiers, oldest first
 

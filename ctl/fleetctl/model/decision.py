@@ -13,7 +13,6 @@ from fleetctl.model.action import (
     Action,
     EntryKind,
     FleetAction,
-    GatewayAction,
     LaneAction,
     OneReplicaAction,
     SharedResourceAction,
@@ -23,6 +22,8 @@ from fleetctl.model.arrivals import ArrivalHistory
 from fleetctl.model.bursts import BurstMemory
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.eviction_report import EvictionMemory, ReportEviction, SetEvictionGuard
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
+from fleetctl.model.gateway_process import GatewayMemory
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.loop_report import ReportLoops
@@ -275,19 +276,6 @@ class ReportStreamUnit(LaneAction, frozen=True, kw_only=True, tag="stream-unit")
         return self.noted
 
 
-class StartGateway(GatewayAction, frozen=True, kw_only=True, tag="start-gateway"):
-    """Start the gateway process; it is not answering or not there."""
-
-    order: ClassVar[int] = 0
-
-
-class StopGateway(GatewayAction, frozen=True, kw_only=True, tag="stop-gateway"):
-    """Stop the gateway: the fleet is down and no replica is left, or it lives and does not answer."""
-
-    order: ClassVar[int] = 100
-    at_once: bool = False  # it does not progress: nothing in flight can finish
-
-
 ReplicaAction = (
     WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica | UndrainReplica
 )
@@ -375,6 +363,7 @@ class Memory:
     gateway_missing_since: datetime | None = None  # no answer since; later by the time in which none could come
     gateway_started_at: datetime | None = None
     gateway_starts: int = 0  # in a row without an answer between them: backs off the next
+    other_gateways: dict[str, GatewayMemory] = field(default_factory=dict)  # by number, of those beyond the first
     rollout: Rollout | None = None  # the newest; None: of a fleet from before there were any
     extra: dict[str, msgspec.Raw] = field(default_factory=dict)  # policy name -> what it keeps of its own, as JSON
 

@@ -272,6 +272,7 @@ class GatewaySnapshot:
     cuts: tuple[ReplicaCuts, ...] | None = None  # since its start, gone replicas too; None: it counts none
     evictions: tuple[Eviction, ...] = ()  # the newest, the last one last
     evictions_seq: int = 0  # of the last there was
+    is_beside: bool = False  # it has a part of the limits, or waits for one, as others have theirs
 
     def age_s(self, now: datetime) -> float:
         """Return how long the gateway has run: its windows hold no more than that."""

@@ -13,6 +13,7 @@ from fleetctl.model.budget import LaneBudget
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import GatewaySnapshot, Slowness
+from fleetctl.model.gateway_process import ObservedGateway
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice
 from fleetctl.model.replica import Replica
 from fleetctl.model.shared import ObservedShared
@@ -139,6 +140,7 @@ class Observation:
     gateway_lost_s: float = (
         0.0  # of the time since the last one, in which silence says nothing: it was busy, or starved
     )
+    gateways: tuple[ObservedGateway, ...] = ()  # each by itself, where there are several; empty: one alone
     refused: dict[str, str] = field(
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider
@@ -152,3 +154,8 @@ class Observation:
     store_condition: StoreCondition | None = None  # None: the state can be read and written
     budgets: dict[str, LaneBudget] = field(default_factory=dict)  # by lane, as counted up to now
     shared: tuple[ObservedShared, ...] = ()  # needed by the fleet or left of it, in the order of preparing
+
+    @property
+    def is_any_gateway_alive(self) -> bool:
+        """Whether a process of any gateway lives."""
+        return self.gateway_alive or any(each.is_alive for each in self.gateways)

@@ -321,6 +321,7 @@ class GatewaySpec(RequestRules):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    processes: int = 1  # that share the port; of several each has its part of every limit
     port_is_given: bool = False  # by an option at `up`, which outlasts what the profile's file says
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
     key_generation: dict[str, GenerationSpec] = field(default_factory=dict)  # by reference: bounds beside the lane's

@@ -96,6 +96,7 @@ class ReasonCode(StrEnum):
     GATEWAY_MISSING = "gateway-missing"
     GATEWAY_SILENT = "gateway-silent"
     GATEWAY_STARTED = "gateway-started"
+    GATEWAY_SURPLUS = "gateway-surplus"
     OPERATOR = "operator"  # a person asked for it
     OVERRIDE_ENDED = "override-ended"  # what a person had set until then
     FAILED = "failed"  # what was tried did not work

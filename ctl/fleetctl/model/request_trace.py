@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from fleetctl.model.workflow_trace import WorkflowTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +145,24 @@ class RequestTraces:
     workflows: tuple[WorkflowTrace, ...] = ()  # of the id that was asked for, of whichever client, the last one last
     early: tuple[EarlyRefusal, ...] = ()  # of the id that was asked for: refused before a lane was chosen
     running: tuple[RunningAnswer, ...] = ()  # those that were asked for, the longest first
+
+
+def merged_traces(found: Sequence[RequestTraces], *, limit: int, running: int) -> RequestTraces:
+    """Return what several gateways answer as one answer. Each has a `seq` of its own, so it says nothing among them.
+
+    At least one is given.
+    """
+    by_end = sorted(
+        (each for traces in found for each in traces.requests),
+        key=lambda each: each.at + timedelta(seconds=each.total_s),
+    )
+    answers = sorted((each for traces in found for each in traces.running), key=lambda each: -each.total_s)
+    return RequestTraces(
+        started_at=max(traces.started_at for traces in found),
+        at=max(traces.at for traces in found),
+        last_seq=max(traces.last_seq for traces in found),
+        requests=tuple(by_end[-limit:]),
+        workflows=tuple(each for traces in found for each in traces.workflows),
+        early=tuple(each for traces in found for each in traces.early),
+        running=tuple(answers[:running]),
+    )

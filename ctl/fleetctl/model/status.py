@@ -10,6 +10,7 @@ from fleetctl.model.budget import ErrorBudget
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import EventLoopLoad, LaneSnapshot
+from fleetctl.model.gateway_process import GatewayStatus
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
@@ -100,7 +101,8 @@ class FleetStatus:
     controller_stall: str = ""  # why its process does not progress, and for how long: "stopped", "hung"
     controller_failing_since: datetime | None = None  # it answers, and several ticks in a row have failed; see `reason`
     gateway_stall: str = ""
-    gateway_loop: EventLoopLoad | None = None  # None: not known
+    gateway_loop: EventLoopLoad | None = None  # None: not known; of several the busiest
+    gateways: tuple[GatewayStatus, ...] = ()  # each by itself, where there are several; empty: one alone
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
     workflows: WorkflowSnapshot | None = None  # None: its profile has none, or the gateway is silent
     overrides: Overrides = field(default_factory=Overrides)  # what people have set, frozen or cordoned

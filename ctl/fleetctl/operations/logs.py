@@ -28,6 +28,7 @@ _FOLLOW_S = 0.5
 LINES_MAX = 10_000
 _LINE_CHARS_MAX = 4000
 _REPLICA = re.compile(r"r\d+")
+_GATEWAY = re.compile(r"gateway-([2-9]|1[0-6])")  # of several, those beyond the first
 # As Python's logging writes it, and vLLM's: 2026-11-22 12:30:09, 11-22 12:30:09.
 _TIME = re.compile(r"(?<!\d)(?:(\d{4})-)?(\d{2})-(\d{2})[ T](\d{2}):(\d{2}):(\d{2})")
 _TIME_WITHIN = 60  # characters from a line's beginning
@@ -39,7 +40,7 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     Raises NotFoundError, and ConfigError where the provider keeps no logs.
     """
     desired = known_fleet(site, fleet)
-    if name in PROCESSES:
+    if name in PROCESSES or _GATEWAY.fullmatch(name):
         return lambda after, most: site.host.read_log(fleet, name, after=after, bytes_max=most)
     logs = site.provider_of(desired.profile).capabilities.logs
     if logs is None:

@@ -50,7 +50,8 @@ def leave(site: Site, fleet: str, *, within_s: float) -> None:
     """
     for _ in range(_ROUNDS):
         living = site.host.processes(fleet)
-        roles = (("controller", living.controller_pid), ("gateway", living.gateway_pid))
+        gateways = [("gateway", pid) for pid in (living.gateway_pid, *living.other_gateways.values())]
+        roles = (("controller", living.controller_pid), *gateways)
         found = tuple(OrphanedProcess(pid=pid, fleet=fleet, role=role) for role, pid in roles if pid)
         if not found:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -49,10 +49,11 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetProcesses:
-    """Which of a fleet's two processes live, answering or not; pid 0: the host knows of it and not its number."""
+    """Which of a fleet's processes live, answering or not; pid 0: the host knows of it and not its number."""
 
     controller_pid: int | None = None  # None: it does not live
     gateway_pid: int | None = None
+    other_gateways: dict[int, int] = field(default_factory=dict)  # by number, of several: those beyond the first
 
     @property
     def has_controller(self) -> bool:
@@ -62,7 +63,7 @@ class FleetProcesses:
     @property
     def has_gateway(self) -> bool:
         """Whether a gateway lives."""
-        return self.gateway_pid is not None
+        return self.gateway_pid is not None or bool(self.other_gateways)
 
     @property
     def is_any(self) -> bool:
@@ -81,7 +82,7 @@ class OrphanedProcess:
 
 
 class GatewayHost(Protocol):
-    """Holds the public port and the gateway's process, for one controller."""
+    """Holds the public port and a gateway's process, for one controller; the first of several."""
 
     def is_alive(self) -> bool:
         """Whether a gateway process lives, ours or one we adopted."""
@@ -101,6 +102,14 @@ class GatewayHost(Protocol):
         In them it computed, or it or this process was kept waiting for a processor or the disk; a wait that began before
         counts whole at its end. 0.0: not known.
         """
+        ...
+
+    def numbered(self, number: int) -> GatewayHost:
+        """Return the keeper of another of the fleet's gateways, on the same port; itself for 1."""
+        ...
+
+    def living(self) -> tuple[int, ...]:
+        """Return the numbers of all gateways of the fleet that live."""
         ...
 
     def watch(self, on_exit: Callable[[], None]) -> None:
@@ -282,6 +291,6 @@ class Host(Protocol):
         """Return what the controller process that calls this needs."""
         ...
 
-    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
-        """Return what the gateway process that calls this needs."""
+    def gateway_runtime(self, fleet: str, *, number: int = 1) -> GatewayRuntime:
+        """Return what the gateway process that calls this needs, of several the one with this number."""
         ...

@@ -188,6 +188,6 @@ class FakeHost:
         """Raise UnavailableError: nothing runs here."""
         raise UnavailableError(f"{self.name} runs no controller of {fleet}")
 
-    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
+    def gateway_runtime(self, fleet: str, *, number: int = 1) -> GatewayRuntime:
         """Raise UnavailableError: nothing runs here."""
-        raise UnavailableError(f"{self.name} runs no gateway of {fleet}")
+        raise UnavailableError(f"{self.name} runs no gateway {number} of {fleet}")

@@ -9,7 +9,8 @@ import msgspec
 
 from fleetctl.codec import decode
 from fleetctl.errors import UnavailableError
-from fleetctl.model.request_trace import RequestTraces
+from fleetctl.locks import FileLock
+from fleetctl.model.request_trace import RequestTraces, merged_traces
 from fleetctl.paths import FleetPaths
 from fleetctl_host_local.unix_connection import call
 
@@ -20,22 +21,39 @@ _DEADLINE_S = 5.0
 
 
 def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
-    """Return what the gateway remembers of requests. Raises UnavailableError."""
+    """Return what the gateway remembers of requests, or all of several. Raises UnavailableError."""
+    paths = FleetPaths(fleet=fleet)
+    numbers = [n for n in paths.gateway_numbers if n == 1 or FileLock(paths.gateway_lock_of(n)).is_held()]
+    if len(numbers) == 1:
+        return _ask(fleet, 1, query)
+    if query.after is not None:
+        raise UnavailableError(
+            f"fleet {fleet} has several gateways, and each counts the order in which its requests ended by itself",
+            hint="a fleet is recorded with one gateway: gateway.processes: 1",
+        )
+    found, failed = [], None
+    for number in numbers:
+        try:
+            found.append(_ask(fleet, number, query))
+        except UnavailableError as exc:
+            failed = exc
+    if failed is not None and not found:
+        raise failed
+    return merged_traces(found, limit=query.limit, running=query.running)
+
+
+def _ask(fleet: str, number: int, query: TraceQuery) -> RequestTraces:
     given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "")}
     id_ = given.pop("id", "")
     path = f"/v1/requests/{quote(id_, safe='')}" if id_ else "/v1/requests"
     given["is_missed"] = str(query.is_missed).lower()
-    raw = _get(fleet, f"{path}?{urlencode(given)}")
+    what = f"the gateway of {fleet}" if number == 1 else f"gateway {number} of {fleet}"
+    socket = FleetPaths(fleet=fleet).gateway_socket_of(number)
+    raw = call(socket, "GET", f"{path}?{urlencode(given)}", of=what, deadline_s=_DEADLINE_S)
     try:
         return decode(RequestTraces, raw)
     except msgspec.DecodeError as exc:
         raise UnavailableError(
-            f"the gateway of {fleet} answers what this version cannot read: {exc}",
+            f"{what} answers what this version cannot read: {exc}",
             hint="it may be of an earlier version, which remembers no requests",
         ) from exc
-
-
-def _get(fleet: str, path: str) -> bytes:
-    return call(
-        FleetPaths(fleet=fleet).gateway_socket, "GET", path, of=f"the gateway of {fleet}", deadline_s=_DEADLINE_S
-    )

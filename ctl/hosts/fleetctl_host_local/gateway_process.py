@@ -35,6 +35,8 @@ _POLL_S = 0.05
 _NOTE_S = 5.0
 # What the gateway may take to finish its requests when told to end.
 _GATEWAY_FINISH_S = 10
+# One of several that is given up while the others serve on: whoever stops it says how long it may take.
+_SEVERAL_FINISH_S = 3600
 
 
 class _DetachedGateway(subprocess.Popen[bytes]):
@@ -51,17 +53,43 @@ class GatewayProcess:
     many listeners of it as it needs. While a killed gateway is started again, connections wait in its backlog.
     """
 
-    def __init__(self, paths: FleetPaths, clock: Clock, *, environ: Mapping[str, str], argv: list[str]) -> None:
+    def __init__(  # its own number, and what it shares with the others
+        self,
+        paths: FleetPaths,
+        clock: Clock,
+        *,
+        environ: Mapping[str, str],
+        argv: list[str],
+        number: int = 1,
+        port: PublicListener | None = None,
+    ) -> None:
+        self._number = number
+        self._others: dict[int, GatewayProcess] = {}
+        self._port = port or PublicListener(_inherited(environ))
         self._paths = paths
         self._clock = clock
         self._environ = environ
         self._argv = argv  # of this controller: how the gateway starts one that is missing
-        self._lock = FileLock(paths.gateway_lock)
+        self._lock = FileLock(paths.gateway_lock_of(number))
         self._child: _DetachedGateway | None = None
-        self._listener = _inherited(environ)
         self._exit_watch = ExitWatch()
         self._stall_watch = StallWatch(self._lock)
         self._answering_time = AnsweringTime()
+
+    def numbered(self, number: int) -> GatewayProcess:
+        """Return the keeper of another of the fleet's gateways, on the same port."""
+        if number == self._number:
+            return self
+        if number not in self._others:
+            self._others[number] = GatewayProcess(
+                self._paths, self._clock, environ=self._environ, argv=self._argv, number=number, port=self._port
+            )
+        return self._others[number]
+
+    def living(self) -> tuple[int, ...]:
+        """Return the numbers of all that live, this one's among them."""
+        known = {*self._paths.gateway_numbers, *self._others}
+        return tuple(number for number in sorted(known) if self.numbered(number).is_alive())
 
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; to be repeated, as gateways change."""
@@ -86,13 +114,14 @@ class GatewayProcess:
 
     def start(self, desired: Desired) -> int:
         """Start a gateway on the profile's address and return its pid. Raises UnavailableError, ConfigError."""
-        listener = self._bound(desired.profile.gateway)
+        listener = self._port.bound(desired.profile.gateway)
         fds, environ = to_inherit([listener], gateway_environment(self._environ), argv=self._argv)
         self._paths.make()
-        with open_log_or_discard(self._paths.logs / "gateway.log") as log:
+        name = "gateway" if self._number == 1 else f"gateway-{self._number}"
+        with open_log_or_discard(self._paths.logs / f"{name}.log") as log:
             self._child = _DetachedGateway(
                 # The fleet's name stands right behind the module's, where a process of no fleet is told by it.
-                [sys.executable, "-m", "fleetctl.gateway", desired.fleet, "--stop-timeout-s", str(_GATEWAY_FINISH_S)],
+                [sys.executable, "-m", "fleetctl.gateway", desired.fleet, *_arguments(desired, self._number)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -128,11 +157,7 @@ class GatewayProcess:
 
     def release_port(self) -> bool:
         """Close the public port, so that clients are refused at once instead of waiting for nobody."""
-        if self._listener is None:
-            return False
-        self._listener.close()
-        self._listener = None
-        return True
+        return self._port.release()
 
     def _child_runs(self) -> bool:
         return self._child is not None and self._child.poll() is None
@@ -147,13 +172,35 @@ class GatewayProcess:
         except FileNotFoundError:
             return None
 
-    def _bound(self, spec: GatewaySpec) -> socket.socket:
-        """Return the listening socket, bound anew if the profile's address has changed."""
+
+class PublicListener:
+    """The listening socket that all gateways of a fleet inherit: whoever lives and has time takes a connection."""
+
+    def __init__(self, listener: socket.socket | None) -> None:
+        self._listener = listener
+
+    def bound(self, spec: GatewaySpec) -> socket.socket:
+        """Return the listening socket, bound anew if the profile's address has changed. Raises UnavailableError."""
         if self._listener is not None and not _is_at(self._listener, spec):
-            self.release_port()
+            self.release()
         if self._listener is None:
             self._listener = listen(spec.host, spec.port)
         return self._listener
+
+    def release(self) -> bool:
+        """Close it; return whether it was open."""
+        if self._listener is None:
+            return False
+        self._listener.close()
+        self._listener = None
+        return True
+
+
+def _arguments(desired: Desired, number: int) -> list[str]:
+    """Return what a gateway is told beside its fleet: one of several has none of their limits until it is given some."""
+    if desired.profile.gateway.processes == 1 and number == 1:
+        return ["--stop-timeout-s", str(_GATEWAY_FINISH_S)]
+    return ["--stop-timeout-s", str(_SEVERAL_FINISH_S), "--number", str(number), "--beside"]
 
 
 def _inherited(environ: Mapping[str, str]) -> socket.socket | None:

@@ -78,7 +78,9 @@ class LocalHost:
         if controller is None:
             earlier = earlier_layout.processes_of(fleet)
             controller, gateway = earlier.get("controller"), gateway or earlier.get("gateway")
-        return FleetProcesses(controller_pid=controller, gateway_pid=gateway)
+        others = {number: _holder_pid(FileLock(paths.gateway_lock_of(number))) for number in paths.gateway_numbers[1:]}
+        living = {number: pid for number, pid in others.items() if pid is not None}
+        return FleetProcesses(controller_pid=controller, gateway_pid=gateway, other_gateways=living)
 
     def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
         """Return what one look at the locks' heartbeats tells."""
@@ -90,7 +92,8 @@ class LocalHost:
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
         """Wait for processes that have let go of their locks and are about to exit."""
-        pids = [pid for pid in (processes.controller_pid, processes.gateway_pid) if pid]
+        named = (processes.controller_pid, processes.gateway_pid, *processes.other_gateways.values())
+        pids = [pid for pid in named if pid]
         deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
         while any(map(_is_alive, pids)) and SYSTEM_CLOCK.monotonic_s() < deadline_s:
             SYSTEM_CLOCK.sleep_blocking(_POLL_S)
@@ -152,7 +155,8 @@ class LocalHost:
         if self.processes(fleet).is_any:
             return
         paths = FleetPaths(fleet=fleet)
-        for path in (paths.controller_socket, paths.gateway_socket, paths.routing_table, paths.environment):
+        gateways = [paths.gateway_socket_of(number) for number in paths.gateway_numbers]
+        for path in (paths.controller_socket, *gateways, paths.routing_table, paths.environment):
             path.unlink(missing_ok=True)
         elsewhere = paths.socket_dir
         if elsewhere not in (None, paths.home):
@@ -163,9 +167,9 @@ class LocalHost:
         """Return what the controller process that calls this needs."""
         return LocalControllerRuntime(fleet)
 
-    def gateway_runtime(self, fleet: str) -> LocalGatewayRuntime:
+    def gateway_runtime(self, fleet: str, *, number: int = 1) -> LocalGatewayRuntime:
         """Return what the gateway process that calls this needs. Raises ConfigError."""
-        return LocalGatewayRuntime(fleet)
+        return LocalGatewayRuntime(fleet, number)
 
 
 def _holder_pid(lock: FileLock) -> int | None:

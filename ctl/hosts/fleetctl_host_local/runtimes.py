@@ -84,10 +84,11 @@ class LocalControllerRuntime:
 class LocalGatewayRuntime:
     """Implements GatewayRuntime."""
 
-    def __init__(self, fleet: str) -> None:
+    def __init__(self, fleet: str, number: int = 1) -> None:
         paths = FleetPaths(fleet=fleet)
         paths.make()
-        self._lock = FileLock(paths.gateway_lock, command=f"gateway of {fleet}")
+        what = "gateway" if number == 1 else f"gateway {number}"
+        self._lock = FileLock(paths.gateway_lock_of(number), command=f"{what} of {fleet}")
         self._watchdog = Watchdog(paths, inherited_argv(os.environ))
 
     def claim(self) -> None:

@@ -173,6 +173,10 @@ class DispatchReplica:
         self.candidate.lent_max = float(lent_max)
         self.candidate.concurrency_max = most
 
+    def _limit(self) -> int:
+        """Return how many it may have of all gateways together."""
+        return self.streams_max or max(1, self.route.concurrency_max)
+
     @property
     def streams_max(self) -> int:
         """Return how many it may have of all gateways together, by what its gaps have shown; 0: as many as planned."""
@@ -294,7 +298,7 @@ class DispatchReplica:
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
             slowness=self.slow.slowness(now_s),
-            streams_max=self.candidate.concurrency_max,
+            streams_max=self.candidate.concurrency_max if self.seats is None else self._limit(),
             good=self.good,
             breached=dict(self.breached) if self.breached else {},
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),

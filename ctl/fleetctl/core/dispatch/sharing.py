@@ -57,7 +57,7 @@ class Sharing:
         self._routes = routes
         self._allotment: Allotment | None = None
         self._taken_s = 0.0
-        self._is_beside = False
+        self.is_beside = False  # others hold the limits too
         self._epoch = 0  # of the newest controller that has asked
         self._rates: dict[str, _Rate] = {}
 
@@ -69,25 +69,25 @@ class Sharing:
     @property
     def awaits_part(self) -> bool:
         """Whether it is to be one of several, and has no part of anything yet."""
-        return self._is_beside and self._allotment is None
+        return self.is_beside and self._allotment is None
 
     def begin_beside(self) -> None:
         """Have nothing until the first allotment: others may have it all."""
-        self._is_beside = True
+        self.is_beside = True
 
     def take(self, allotment: Allotment, now_s: float) -> bool:
         """Work by this one from now on; False: it is older than the one at work."""
         if allotment.order < self.order or allotment.epoch < self._epoch:
             return False
         self._epoch = allotment.epoch
-        self._allotment, self._taken_s, self._is_beside = allotment, now_s, not allotment.is_alone
+        self._allotment, self._taken_s, self.is_beside = allotment, now_s, not allotment.is_alone
         self.apply(now_s)
         return True
 
     def apply(self, now_s: float) -> None:
         """Hold the table's lanes and replicas, new ones too, to what is allotted."""
         allotment = self._allotment
-        if allotment is None and not self._is_beside:
+        if allotment is None and not self.is_beside:
             return
         is_alone = allotment is not None and allotment.is_alone
         replicas = {each.id: each for each in allotment.replicas} if allotment is not None else {}
@@ -99,7 +99,7 @@ class Sharing:
 
     def sweep(self, now_s: float) -> None:
         """Forget what others had, where nothing has been heard of them for long."""
-        if self._is_beside and self._taken_s and now_s - self._taken_s > _OTHERS_S:
+        if self.is_beside and self._taken_s and now_s - self._taken_s > _OTHERS_S:
             self._taken_s = 0.0
             for replica in self._routes.replicas.values():
                 replica.allot(ReplicaAllotment(id=replica.route.id, seats=replica.seats or 0), now_s)

@@ -212,7 +212,7 @@ _RUNNING = (
     "control.mode", "control.policy", "control.tick", "control.scale_up_after", "control.scale_down_after",
     "control.start_timeout", "control.pause_batch_above", "control.resume_batch_below", "control.breaker_after",
     "control.ladder.cap_context", "control.ladder.answer_tokens_min", "control.rollout.bake", "control.rollout.on_failure",
-    "control.rollout.timeout", "gateway.host", "gateway.port", "gateway.request_timeout", "gateway.stall_timeout",
+    "control.rollout.timeout", "gateway.host", "gateway.port", "gateway.processes", "gateway.request_timeout", "gateway.stall_timeout",
     "gateway.body_max", "gateway.conversations", "control.evictions.rate_max", "control.evictions.act",
 )  # fmt: skip
 _RUNNING_IF_GIVEN = (

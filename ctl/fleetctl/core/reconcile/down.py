@@ -13,13 +13,8 @@ from fleetctl.core.reconcile.orphaned_nodes import stop_orphaned_nodes
 from fleetctl.core.reconcile.provider import provider_reasons
 from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
 from fleetctl.core.reconcile.shared import teardown_shared
-from fleetctl.model.decision import (
-    AnyAction,
-    Decision,
-    LeaveUnverified,
-    MarkGone,
-    StopGateway,
-)
+from fleetctl.model.decision import AnyAction, Decision, LeaveUnverified, MarkGone
+from fleetctl.model.gateway_actions import StopGateway
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
 
 # A gateway that was told to end finishes what it carries; told again when it takes longer than this.
 _GATEWAY_STOP_AGAIN_S = 10.0
+_NONE_LEFT = "the fleet is down: no replica is left"
 
 
 def take_down(desired: Desired, observation: Observation, context: ReconcileContext) -> Decision:
@@ -41,12 +37,15 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     actions += stop_orphaned_nodes(observation, context)
     left = sum(step.state.is_live for step in steps)
     if left == 0 and observation.gateway_alive:
-        actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason="the fleet is down: no replica is left"))
+        actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason=_NONE_LEFT))
+    if left == 0:
+        others = (each for each in observation.gateways if each.number > 1 and each.is_alive)
+        actions += [StopGateway(code=ReasonCode.FLEET_DOWN, reason=_NONE_LEFT, number=each.number) for each in others]
     is_settled = not live and not observation.orphaned_nodes
     verification = _verify(observation, context) if is_settled else _Verification()
     shared = teardown_shared(observation, context.now, no_node_left=verification.is_over)
     actions += shared.actions
-    is_down = verification.is_over and not observation.gateway_alive and not shared.reasons
+    is_down = verification.is_over and not observation.is_any_gateway_alive and not shared.reasons
     if is_down and verification.fault:
         actions.append(LeaveUnverified(code=ReasonCode.UNVERIFIED, reason=verification.fault))
     reasons = _reasons(desired, steps, observation, left)
@@ -127,7 +126,7 @@ def _reasons(
     for spec in desired.profile.lanes:
         of_lane = [o for o in steps if o.replica.record.lane == spec.name and o.state.is_live]
         reasons[Subject.lane(spec.name)] = (down.because(f"going down: {len(of_lane)} left"),)
-    reasons[GATEWAY] = (down.because("ends last" if observation.gateway_alive else "ended"),)
+    reasons[GATEWAY] = (down.because("ends last" if observation.is_any_gateway_alive else "ended"),)
     going = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left"
     reasons[FLEET] = (*provider_reasons(observation), down.because(going))
     return reasons

@@ -22,7 +22,7 @@ from fleetctl.core.reconcile.balance import balance
 from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.freeze import held_still
-from fleetctl.core.reconcile.gateway import keep_gateway
+from fleetctl.core.reconcile.gateways import keep_gateways
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
 from fleetctl.core.reconcile.lane_report import LaneReport, report_lane
 from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView, with_order
@@ -125,10 +125,10 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         orphaned=orphaned_cost(observation.orphaned_nodes, desired.plan),
     )
     results = _lanes(rolled, observation, context, steps, headroom, scaling)
-    gateway_action, memory, gateway_reason = keep_gateway(observation, context.memory, context.now)
+    gateway_actions, memory, gateway_reasons = keep_gateways(observation, context.memory, context.now)
     shared = prepare_shared(observation, context.now)
     actions: list[AnyAction] = [
-        *([gateway_action] if gateway_action else []),
+        *gateway_actions,
         # While nobody's absence is believed, nobody's node is ended either.
         *(stop_orphaned_nodes(observation, context) if observation.listing_ok else ()),
         *shared.actions,
@@ -153,7 +153,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
                 Subject.lane(name): (*_reasons(desired, result), *held.get(name, ()))
                 for name, result in results.items()
             },
-            GATEWAY: (gateway_reason,),
+            GATEWAY: gateway_reasons,
             FLEET: (*store_reasons(observation), *provider_reasons(observation), *shared.reasons, *rolled.reasons),
         },
         inputs={name: _inputs(result) for name, result in results.items()},

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import GATEWAY_SILENT_S, GATEWAY_START_S, backoff_s, since_s
-from fleetctl.model.decision import AnyAction, StartGateway, StopGateway
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fleetctl.model.decision import Memory
+    from fleetctl.model.decision import AnyAction, Memory
     from fleetctl.model.observation import Observation
 
 

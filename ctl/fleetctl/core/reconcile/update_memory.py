@@ -34,7 +34,8 @@ def update_memory(observation: Observation, memory: Memory, now: datetime) -> Me
     orphaned_nodes = (n.id for n in observation.orphaned_nodes if n.state is not NodeState.GONE)
     failing = [r.record.id for r in replicas if r.healthy is False and r.record.state in _PROBED]
     counts = memory.unhealthy_count
-    answered = observation.gateway is not None
+    first = next((each for each in observation.gateways if each.number == 1), None)
+    answered = observation.gateway is not None if first is None else first.snapshot is not None
     return replace(
         memory,
         missing_since=_since(known, missing, now),

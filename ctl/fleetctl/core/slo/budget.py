@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.burn import BURN_WINDOWS_S
-from fleetctl.core.slo.ledger import add_totals, begin, count_over, is_spent, with_tiers
+from fleetctl.core.slo.ledger import add_totals_of, begin, count_over, is_spent, with_tiers
 from fleetctl.model.budget import ErrorBudget, LaneBudget
 
 if TYPE_CHECKING:
@@ -22,9 +22,14 @@ _REMOVED_MAX = 16
 
 
 def count_gateway(
-    ledgers: Mapping[str, BudgetLedger], gateway: GatewaySnapshot | None, profile: Profile, now: datetime
+    ledgers: Mapping[str, BudgetLedger],
+    gateway: GatewaySnapshot | None,
+    profile: Profile,
+    now: datetime,
+    *,
+    number: int = 1,
 ) -> dict[str, BudgetLedger]:
-    """Return every lane's ledger with what the gateway has counted since it was last read.
+    """Return every lane's ledger with what the gateway has counted since it was last read; `number`: which of several it is.
 
     Of a lane that is no longer in the profile the ledger stays as it is, as long as the objective's window holds any of it.
     """
@@ -36,8 +41,9 @@ def count_gateway(
         if lane.name not in names or lane.totals is None or gateway is None:
             continue
         before = counted.get(lane.name) or begin(lane.totals, gateway_started_at=gateway.started_at, now=now)
-        counted[lane.name] = add_totals(
+        counted[lane.name] = add_totals_of(
             before,
+            number,
             lane.totals,
             gateway_started_at=gateway.started_at,
             now=now,

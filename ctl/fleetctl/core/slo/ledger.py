@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
-from fleetctl.model.budget import BudgetBucket, BudgetLedger, BudgetTier, RequestCount, RequestTotals
+from fleetctl.model.budget import BudgetBucket, BudgetLedger, BudgetTier, GatewayCount, RequestCount, RequestTotals
 
 _HOUR_S = 3600
 _WEEK_S = 7 * 86400
@@ -58,7 +58,44 @@ def add_totals(
     )
     if grown == ledger.tiers and totals == ledger.counted and gateway_started_at == ledger.gateway_started_at:
         return ledger
-    return BudgetLedger(since=ledger.since, gateway_started_at=gateway_started_at, counted=totals, tiers=grown)
+    return BudgetLedger(
+        since=ledger.since,
+        gateway_started_at=gateway_started_at,
+        counted=totals,
+        others_counted=ledger.others_counted,
+        tiers=grown,
+    )
+
+
+def add_totals_of(  # noqa: PLR0913  # as add_totals, and whose they are
+    ledger: BudgetLedger,
+    number: int,
+    totals: RequestTotals,
+    *,
+    gateway_started_at: datetime,
+    now: datetime,
+    window_s: float,
+    objective: float,
+) -> BudgetLedger:
+    """Return the ledger with what one of several gateways has counted, each since it was itself last read."""
+    before = ledger.others_counted.get(str(number))
+    own = ledger if number == 1 else replace(
+        ledger,
+        gateway_started_at=before.started_at if before is not None else None,
+        counted=before.counted if before is not None else RequestTotals(),
+    )  # fmt: skip
+    grown = add_totals(
+        own, totals, gateway_started_at=gateway_started_at, now=now, window_s=window_s, objective=objective
+    )
+    if number == 1 or grown is own:
+        return grown if number == 1 else ledger
+    counted = GatewayCount(started_at=gateway_started_at, counted=totals)
+    return replace(
+        grown,
+        gateway_started_at=ledger.gateway_started_at,
+        counted=ledger.counted,
+        others_counted={**ledger.others_counted, str(number): counted},
+    )
 
 
 def count_over(ledger: BudgetLedger, window_s: float, now: datetime) -> RequestCount:
@@ -130,7 +167,11 @@ def shifted_ledger(ledger: BudgetLedger, by: timedelta) -> BudgetLedger:
         BudgetTier(width_s=tier.width_s, buckets=_moved(tier.buckets, tier.width_s, step_s)) for tier in ledger.tiers
     )
     return BudgetLedger(
-        since=ledger.since + by, gateway_started_at=ledger.gateway_started_at, counted=ledger.counted, tiers=tiers
+        since=ledger.since + by,
+        gateway_started_at=ledger.gateway_started_at,
+        counted=ledger.counted,
+        others_counted=ledger.others_counted,
+        tiers=tiers,
     )
 
 

@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.model.slo import Quantiles
 
 if TYPE_CHECKING:
@@ -29,6 +31,15 @@ _NO_VALUES = Quantiles()
 _ROUNDING = 1e-9  # 0.95 * 20 is a little more than 19 in binary
 
 _log, _ceil, _INFINITY = math.log, math.ceil, math.inf
+
+
+class SketchCounts(msgspec.Struct, frozen=True):
+    """A sketch on its way to where it is merged with others."""
+
+    buckets: dict[int, int]
+    sum_s: float
+    min_s: float
+    max_s: float
 
 
 class QuantileSketch:
@@ -65,6 +76,19 @@ class QuantileSketch:
             self.max_s = value_s
         self.count += count
         self.sum_s += value_s * count
+
+    def counts(self) -> SketchCounts:
+        """Return what it has counted, to be made a sketch of elsewhere."""
+        return SketchCounts(dict(self._buckets), self.sum_s, self.min_s, self.max_s)
+
+    @classmethod
+    def of(cls, counts: SketchCounts) -> QuantileSketch:
+        """Return the sketch that these counts were taken of."""
+        found = cls()
+        found._buckets = dict(counts.buckets)
+        found.count = sum(counts.buckets.values())
+        found.sum_s, found.min_s, found.max_s = counts.sum_s, counts.min_s, counts.max_s
+        return found
 
     def merge(self, other: QuantileSketch) -> None:
         """Add everything `other` counted."""
