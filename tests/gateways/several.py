@@ -74,11 +74,11 @@ class Gateway:
         self.ended += 1
         self.good += exchange.request.stopwatch.is_good
 
-    def ask(self, allotment: Allotment | None) -> GatewayHoldings | None:
+    def call(self, allotment: Allotment | None) -> GatewayHoldings | None:
         if not self.is_reachable:
             return None
         if allotment is not None:
-            self.dispatcher.take_allotment(allotment)
+            self.dispatcher.sharing.take(allotment, self.heap.now_s)
         else:
             self.dispatcher.sharing.fence(self.rig.epoch)
         return self.dispatcher.sharing.holdings(self.number, self.heap.now_s)
@@ -158,7 +158,7 @@ class Several:
         self.allotter = Allotter(self.epoch)
 
     def exchange_now(self) -> None:
-        exchanged(self.allotter, self.table, {number: each.ask for number, each in self.gateways.items()})
+        exchanged(self.allotter, self.table, {number: each.call for number, each in self.gateways.items()})
 
     def _exchange(self) -> None:
         self.exchange_now()

@@ -72,7 +72,7 @@ def test_a_dead_gateways_share_is_given_back_at_the_next_exchange() -> None:
     rig.run(12.0, 6.0)
     rig.kill(2)
     rig.exchange_now()
-    assert rig.gateways[1].dispatcher.routes.replicas["r0"].seats == 10
+    assert rig.gateways[1].dispatcher.routes.replicas["r0"].slots == 10
     assert rig.gateways[1].dispatcher.routes.lanes[LANE.name].places == LANE.queue_max
 
 
@@ -81,11 +81,11 @@ def test_one_that_is_not_reached_keeps_its_share_and_nobody_else_gets_it() -> No
     rig.run(2.0, 2.0)
     lost = rig.gateways[2]
     lost.is_reachable = False
-    share = lost.dispatcher.routes.replicas["r0"].seats
+    share = lost.dispatcher.routes.replicas["r0"].slots
     assert share
     rig.run(30.0, 6.0)
     assert lost.dispatcher.routes.replicas["r0"].candidate.in_flight <= share
-    assert rig.gateways[1].dispatcher.routes.replicas["r0"].seats == 10 - share
+    assert rig.gateways[1].dispatcher.routes.replicas["r0"].slots == 10 - share
 
 
 def test_an_open_breaker_lets_one_a_second_through_in_all() -> None:

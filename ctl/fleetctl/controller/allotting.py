@@ -26,7 +26,7 @@ class Allotting:
     def __init__(self, world: World) -> None:
         self._world = world
         self._allotter = Allotter(world.epoch)
-        self._told_alone = 0  # the pid of the only gateway, which has been told that it is
+        self._pid_alone = 0  # the pid of the only gateway, which has been reported that it is
         self._lock = asyncio.Lock()
         self.table: RoutingTable | None = None
 
@@ -48,10 +48,10 @@ class Allotting:
     def _is_several(self, gateways: SeveralGateways) -> bool:
         """Whether limits are to be divided, or the only gateway has a part from when they were."""
         if len(gateways.numbers) > 1:
-            self._told_alone = 0
+            self._pid_alone = 0
             return True
         only = gateways.seen.get(1)
-        return only is not None and only.is_beside and self._told_alone != only.pid
+        return only is not None and only.is_beside and self._pid_alone != only.pid
 
     async def exchange(self) -> None:
         """Lower those who are to have less, then raise those who are to have more."""
@@ -67,26 +67,26 @@ class Allotting:
             if not numbers:
                 return
             self._allotter.plan(table)
-            for allotment_of, asks_anyway in ((self._allotter.lowered, True), (self._allotter.raised, False)):
+            for allotment_of, or_reports in ((self._allotter.lowered, True), (self._allotter.raised, False)):
                 self._allotter.begin()
-                calls = [self._ask(gateways, n, allotment_of, asks_anyway=asks_anyway) for n in numbers]
-                if asks_anyway:
+                calls = [self._call(gateways, n, allotment_of, or_reports=or_reports) for n in numbers]
+                if or_reports:
                     await asyncio.gather(*calls)
                 else:
                     # What one is given is nobody else's any more, so each is decided after the one before.
                     for call in calls:
                         await call
 
-    async def _ask(
+    async def _call(
         self,
         gateways: SeveralGateways,
         number: int,
         allotment_of: Callable[[int], Allotment | None],
         *,
-        asks_anyway: bool,
+        or_reports: bool,
     ) -> None:
         allotment, client = allotment_of(number), gateways.client(number)
-        if allotment is None and not asks_anyway:
+        if allotment is None and not or_reports:
             return
         try:
             found = await client.holdings(self._world.epoch) if allotment is None else await client.allot(allotment)
@@ -104,7 +104,7 @@ class Allotting:
             await gateways.client(1).allot(self._allotter.alone())
         except UnavailableError:
             return  # asked again at the next exchange
-        self._told_alone = only.pid
+        self._pid_alone = only.pid
 
 
 def _lives(host: GatewayHost, number: int) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.model.slo_feed import SloFeed
     from fleetctl.paths import FleetPaths
 
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 
 _HEALTH_S = 2.0
 _METRICS_S = 2.0
@@ -141,7 +141,7 @@ class HttpGatewayClient:
             raise UnavailableError(f"the gateway answered {response.status} to an allotment")
         return _decoded(raw, GatewayHoldings)
 
-    async def _get(self, name: str, kind: type[_Answer]) -> _Answer:
+    async def _get(self, name: str, kind: type[_Reply]) -> _Reply:
         request = (await self._current()).get(f"http://gateway/v1/{name}")
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await _read(response, _GATEWAY_BYTES_MAX)
@@ -205,7 +205,7 @@ class GatewayClients:
             await client.close()
 
 
-def _decoded(raw: bytes, kind: type[_Answer]) -> _Answer:
+def _decoded(raw: bytes, kind: type[_Reply]) -> _Reply:
     try:
         return decode(kind, raw)
     except msgspec.DecodeError as exc:

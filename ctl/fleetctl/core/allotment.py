@@ -1,7 +1,7 @@
 """Divides a fleet's limits among its gateways, so that they hold for the sum whatever is late, lost or dead.
 
-A gateway may have what it was last told, until it has confirmed less. So each exchange goes in two parts: first those who
-are to have less are told, and then those who are to have more, what nobody has any more. `core/dispatch/sharing` is the
+A gateway may have what it was last reported, until it has confirmed less. So each exchange goes in two parts: first those who
+are to have less are reported, and then those who are to have more, what nobody has any more. `core/dispatch/sharing` is the
 other side. It knows no gateway's address and no clock: who asks them is `controller/allotting`.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from fleetctl.model.allotment import GatewayHoldings
     from fleetctl.model.gateway import RouteReplica, RoutingTable
 
-# Of what nobody needs now, the least that each gateway has: who had no traffic finds a seat for what comes first.
+# Of what nobody needs now, the least that each gateway has: who had no traffic finds a slot for what comes first.
 _LEAST_SHARE: Final = 0.05
-_UNKNOWN: Final = 2**31  # of a gateway that has not told, or had everything until now: more than any limit
+_UNKNOWN: Final = 2**31  # of a gateway that has not reported, or had everything until now: more than any limit
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Known:
     """What one gateway may believe to have, and last said that it has."""
 
     pid: int = 0
-    seats: dict[str, int] = field(default_factory=dict)  # by replica, at the most
+    slots: dict[str, int] = field(default_factory=dict)  # by replica, at the most
     places: dict[str, int] = field(default_factory=dict)  # by lane
     trials: dict[str, bool] = field(default_factory=dict)  # by replica
     probes: dict[str, bool] = field(default_factory=dict)  # by lane
@@ -45,10 +45,10 @@ class _Known:
     replicas: dict[str, ReplicaHoldings] = field(default_factory=dict)
     lanes: dict[str, LaneHoldings] = field(default_factory=dict)
 
-    def seats_of(self, replica: str) -> int:
+    def slots_of(self, replica: str) -> int:
         """Return the most requests it may have there, those included that it has beyond."""
         held = self.replicas[replica].streams if replica in self.replicas else 0
-        return max(held, self.seats.get(replica, _UNKNOWN if self.has_all else 0))
+        return max(held, self.slots.get(replica, _UNKNOWN if self.has_all else 0))
 
     def places_of(self, lane: str) -> int:
         held = self.lanes[lane].queued if lane in self.lanes else 0
@@ -71,7 +71,7 @@ class Allotter:
         self._seq = 0
         self._known: dict[int, _Known] = {}
         self._credits: dict[tuple[str, int], float] = {}
-        self._seats: dict[str, dict[int, int]] = {}  # what each should have, by replica
+        self._slots: dict[str, dict[int, int]] = {}  # what each should have, by replica
         self._places: dict[str, dict[int, int]] = {}
         self._triers: dict[str, int] = {}
         self._probers: dict[str, int] = {}
@@ -93,7 +93,7 @@ class Allotter:
         if is_another or (holdings.epoch, holdings.seq) == (self._epoch, self._seq):
             # What it confirms is what it has: nothing else is under way to it, as each is asked one thing at a time.
             known.pid, known.has_all = holdings.pid, False
-            known.seats = {each.id: _UNKNOWN if each.seats is None else each.seats for each in holdings.replicas}
+            known.slots = {each.id: _UNKNOWN if each.slots is None else each.slots for each in holdings.replicas}
             known.places = {each.name: _UNKNOWN if each.places is None else each.places for each in holdings.lanes}
             known.trials = {each.id: each.may_probe for each in holdings.replicas}
             known.probes = {each.name: each.may_probe for each in holdings.lanes}
@@ -103,9 +103,9 @@ class Allotter:
         self._table = table
         lanes, numbers = {lane.name: lane for lane in table.lanes}, sorted(self._known)
         weights = {name: self._weights(name, numbers) for name in lanes}
-        self._seats, self._triers = {}, {}
+        self._slots, self._triers = {}, {}
         for row in table.replicas:
-            self._seats[row.id] = self._seats_for(
+            self._slots[row.id] = self._slots_for(
                 row, numbers, weights.get(row.lane) or [1.0 / len(numbers)] * len(numbers)
             )
             self._triers[row.id] = self._one_of(numbers, row.id)
@@ -118,7 +118,7 @@ class Allotter:
             self._probers[name] = self._kept(self._probers.get(name), busiest, numbers, name)
 
     def lowered(self, gateway: int) -> Allotment | None:
-        """Return an allotment that gives a gateway nothing more than it has; None: it has not told yet."""
+        """Return an allotment that gives a gateway nothing more than it has; None: it has not reported yet."""
         return None if self._known[gateway].has_all else self._allotment(gateway, may_raise=False)
 
     def raised(self, gateway: int) -> Allotment | None:
@@ -128,7 +128,7 @@ class Allotter:
             return None
         found = self._allotment(gateway, may_raise=True)
         is_more = (
-            any(each.seats > known.seats.get(each.id, 0) for each in found.replicas)
+            any(each.slots > known.slots.get(each.id, 0) for each in found.replicas)
             or any(each.places > known.places.get(each.name, 0) for each in found.lanes)
             or any(each.may_probe and not known.trials.get(each.id) for each in found.replicas)
             or any(each.may_probe and not known.probes.get(each.name) for each in found.lanes)
@@ -136,7 +136,7 @@ class Allotter:
         if not is_more:
             return None
         # It may have it from the moment on that it is sent.
-        known.seats |= {each.id: max(each.seats, known.seats.get(each.id, 0)) for each in found.replicas}
+        known.slots |= {each.id: max(each.slots, known.slots.get(each.id, 0)) for each in found.replicas}
         known.places |= {each.name: max(each.places, known.places.get(each.name, 0)) for each in found.lanes}
         known.trials |= {each.id: each.may_probe or known.trials.get(each.id, False) for each in found.replicas}
         known.probes |= {each.name: each.may_probe or known.probes.get(each.name, False) for each in found.lanes}
@@ -160,16 +160,16 @@ class Allotter:
         others = [each for number, each in self._known.items() if number != gateway]
         replicas = []
         for row in table.replicas:
-            wanted, had = self._seats[row.id].get(gateway, 0), known.seats.get(row.id, 0)
-            seats = min(wanted, had)
+            wanted, had = self._slots[row.id].get(gateway, 0), known.slots.get(row.id, 0)
+            slots = min(wanted, had)
             if may_raise and wanted > had:
-                free = row.concurrency_max - sum(each.seats_of(row.id) for each in others)
-                seats = max(had, min(wanted, free))
+                free = row.concurrency_max - sum(each.slots_of(row.id) for each in others)
+                slots = max(had, min(wanted, free))
             may_try = self._triers[row.id] == gateway and (
                 known.trials.get(row.id, False) or (may_raise and not any(each.may_try(row.id) for each in others))
             )
             replicas.append(
-                ReplicaAllotment(id=row.id, seats=seats, may_probe=may_try, others=_others_load(others, row.id))
+                ReplicaAllotment(id=row.id, slots=slots, may_probe=may_try, others=_others_load(others, row.id))
             )
         lanes = tuple(self._lane(gateway, row.name, row.queue_max, others, may_raise=may_raise) for row in table.lanes)
         return Allotment(epoch=self._epoch, seq=self._seq, replicas=tuple(replicas), lanes=lanes)
@@ -185,14 +185,14 @@ class Allotter:
         may_probe = self._probers[name] == gateway and (
             known.probes.get(name, False) or (may_raise and not any(each.may_probe(name) for each in others))
         )
-        told = [each.lanes[name] for each in others if name in each.lanes]
+        reported = [each.lanes[name] for each in others if name in each.lanes]
         return LaneAllotment(
             name=name,
             places=places,
             may_probe=may_probe,
-            prefill_load=sum(each.prefill_load for each in told),
-            is_pressed=any(each.is_pressed for each in told),
-            tiers=_tier_loads(told),
+            prefill_load=sum(each.prefill_load for each in reported),
+            is_pressed=any(each.is_pressed for each in reported),
+            tiers=_tier_loads(reported),
         )
 
     # Who needs what.
@@ -216,14 +216,14 @@ class Allotter:
         found = [max(_LEAST_SHARE, each / most if most else 1.0) for each in arrivals]
         return [each / sum(found) for each in found]
 
-    def _seats_for(self, row: RouteReplica, numbers: Sequence[int], weights: Sequence[float]) -> dict[int, int]:
-        """Divide a replica's seats; while anybody waits for one of its lane, what is free of it is one gateway's at a time.
+    def _slots_for(self, row: RouteReplica, numbers: Sequence[int], weights: Sequence[float]) -> dict[int, int]:
+        """Divide a replica's slots; while anybody waits for one of its lane, what is free of it is one gateway's at a time.
 
         So nobody else sends it a prompt meanwhile, and that gateway's forecast of its line is right or on the safe side.
         """
-        told = {n: each for n in numbers if (each := self._known[n].replicas.get(row.id)) is not None}
-        limit = min([row.concurrency_max, *(each.streams_max for each in told.values() if each.streams_max)])
-        held = {n: told[n].streams if n in told else 0 for n in numbers}
+        reported = {n: each for n in numbers if (each := self._known[n].replicas.get(row.id)) is not None}
+        limit = min([row.concurrency_max, *(each.streams_max for each in reported.values() if each.streams_max)])
+        held = {n: reported[n].streams if n in reported else 0 for n in numbers}
         waiting = [self._waiting(n, row.lane) for n in numbers]
         if not any(waiting):
             shares = self._divided(f"replica/{row.lane}", limit, numbers, [float(held[n]) for n in numbers], weights)
@@ -264,12 +264,12 @@ class Allotter:
 
     def _one_of(self, numbers: Sequence[int], replica: str) -> int:
         """Return the gateway that may try an ejected replica: the first that wants to, unless another is at it."""
-        told = {n: each for n in numbers if (each := self._known[n].replicas.get(replica)) is not None}
-        probing = next((n for n, each in told.items() if each.is_probing), None)
+        reported = {n: each for n in numbers if (each := self._known[n].replicas.get(replica)) is not None}
+        probing = next((n for n, each in reported.items() if each.is_probing), None)
         if probing is not None:
             return probing
-        having = [n for n, each in told.items() if each.may_probe]
-        wanting = [n for n, each in told.items() if each.wants_probe]
+        having = [n for n, each in reported.items() if each.may_probe]
+        wanting = [n for n, each in reported.items() if each.wants_probe]
         return next((n for n in having if n in wanting), next(iter(wanting or having or numbers), 0))
 
     def _kept(self, before: int | None, busiest: int, numbers: Sequence[int], lane: str) -> int:
@@ -280,21 +280,21 @@ class Allotter:
 
 
 def _others_load(others: Sequence[_Known], replica: str) -> OthersLoad:
-    told = [each.replicas[replica] for each in others if replica in each.replicas]
+    reported = [each.replicas[replica] for each in others if replica in each.replicas]
     return OthersLoad(
-        streams=sum(each.streams for each in told),
-        prompts=sum(each.prompts for each in told),
-        prompt_tokens=sum(each.prompt_tokens for each in told),
-        kv_held=math.fsum(each.kv_held for each in told),
-        kv_most=math.fsum(each.kv_most for each in told),
-        prompts_done=sum(each.prompts_done for each in told),
-        prompt_tokens_done=sum(each.prompt_tokens_done for each in told),
+        streams=sum(each.streams for each in reported),
+        prompts=sum(each.prompts for each in reported),
+        prompt_tokens=sum(each.prompt_tokens for each in reported),
+        kv_held=math.fsum(each.kv_held for each in reported),
+        kv_most=math.fsum(each.kv_most for each in reported),
+        prompts_done=sum(each.prompts_done for each in reported),
+        prompt_tokens_done=sum(each.prompt_tokens_done for each in reported),
     )
 
 
-def _tier_loads(told: Sequence[LaneHoldings]) -> tuple[TierLoad, ...]:
+def _tier_loads(reported: Sequence[LaneHoldings]) -> tuple[TierLoad, ...]:
     found: dict[str, TierLoad] = {}
-    for lane in told:
+    for lane in reported:
         for tier in lane.tiers:
             so_far = found.get(tier.name) or TierLoad(name=tier.name)
             found[tier.name] = TierLoad(
@@ -308,19 +308,21 @@ def _tier_loads(told: Sequence[LaneHoldings]) -> tuple[TierLoad, ...]:
 
 
 def exchanged(
-    allotter: Allotter, table: RoutingTable, ask: Mapping[int, Callable[[Allotment | None], GatewayHoldings | None]]
+    allotter: Allotter,
+    table: RoutingTable,
+    gateways: Mapping[int, Callable[[Allotment | None], GatewayHoldings | None]],
 ) -> None:
     """Run one exchange with gateways that answer at once, as a simulation does.
 
     A call with None only asks what a gateway has; one that returns None could not be reached.
     """
-    allotter.living(ask)
+    allotter.living(gateways)
     allotter.plan(table)
-    for allotment_of, asks_anyway in ((allotter.lowered, True), (allotter.raised, False)):
+    for allotment_of, or_reports in ((allotter.lowered, True), (allotter.raised, False)):
         allotter.begin()
-        for number, call in ask.items():
+        for number, call in gateways.items():
             allotment = allotment_of(number)
-            if allotment is None and not asks_anyway:
+            if allotment is None and not or_reports:
                 continue
             holdings = call(allotment)
             if holdings is not None:

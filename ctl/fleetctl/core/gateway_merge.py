@@ -196,13 +196,13 @@ def _merged_replica(found: Sequence[ReplicaSnapshot]) -> ReplicaSnapshot:
 
 
 def _merged_cuts(snapshots: Sequence[GatewaySnapshot]) -> tuple[ReplicaCuts, ...] | None:
-    told = [each.cuts for each in snapshots if each.cuts is not None]
+    reported = [each.cuts for each in snapshots if each.cuts is not None]
     cut, lost = Counter[str](), Counter[str]()
-    for cuts in told:
+    for cuts in reported:
         for each in cuts:
             cut[each.id] += each.cut
             lost[each.id] += each.lost
-    return tuple(ReplicaCuts(id=name, cut=cut[name], lost=lost[name]) for name in cut) if told else None
+    return tuple(ReplicaCuts(id=name, cut=cut[name], lost=lost[name]) for name in cut) if reported else None
 
 
 def _numbered_evictions(snapshots: Sequence[GatewaySnapshot]) -> tuple[Eviction, ...]:

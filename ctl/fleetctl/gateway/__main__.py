@@ -59,9 +59,8 @@ def _run(arguments: argparse.Namespace) -> None:
     limits = GatewayLimits(stop_timeout_s=arguments.stop_timeout_s)
     limits = replace(limits, connections_max=server.connections_max(limits, files_max))
     is_loopback = listeners.are_loopback(sockets)
-    frontend = Frontend(
-        arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback, number=arguments.number
-    )
+    frontend = Frontend(arguments.fleet, SYSTEM_CLOCK, random.Random(), limits, is_loopback=is_loopback)
+    frontend.pages.number = arguments.number
     if arguments.beside:
         frontend.dispatcher.sharing.begin_beside()
     gc.freeze()  # what was imported stays: no collection need look at it

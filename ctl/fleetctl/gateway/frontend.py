@@ -20,11 +20,10 @@ from fleetctl.gateway.entitlements import Entitlements
 from fleetctl.gateway.errors import EarlyRefusals
 from fleetctl.gateway.exchange import CHAT_PATH, Exchange
 from fleetctl.gateway.measure import fit_context, measure
-from fleetctl.gateway.metrics import CONTENT_TYPE, PageGauges
+from fleetctl.gateway.metrics import PageGauges
 from fleetctl.gateway.model_names import ModelNames
 from fleetctl.gateway.orders import installed_order
 from fleetctl.gateway.pages import HEALTH, METRICS, MODEL, LocalPages
-from fleetctl.gateway.several_pages import page_of_all
 from fleetctl.gateway.traces import EndedRequests
 from fleetctl.gateway.upstreams import Upstreams
 from fleetctl.gateway.workflows import by_table, figures_of
@@ -32,9 +31,8 @@ from fleetctl.model.gateway import GatewaySnapshot
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
-    from pathlib import Path
 
     from fleetctl.clock import Clock
     from fleetctl.gateway.client import ClientConnection
@@ -54,18 +52,9 @@ class Frontend:
     """Serves client connections from one routing table after another."""
 
     def __init__(
-        self,
-        fleet: str,
-        clock: Clock,
-        rng: random.Random,
-        limits: GatewayLimits,
-        *,
-        is_loopback: bool = True,
-        number: int = 1,
+        self, fleet: str, clock: Clock, rng: random.Random, limits: GatewayLimits, *, is_loopback: bool = True
     ) -> None:
         self.limits = limits
-        self.number = number  # of several gateways
-        self.peers: Callable[[], Mapping[int, Path]] | None = None  # the admin sockets of the others, by number
         self.clock = clock.monotonic_s
         self.is_stopping = False
         self.body_bytes_max = _BODY_BYTES_BEFORE_TABLE
@@ -82,7 +71,7 @@ class Frontend:
         self.rested = self._clients.rested
         # A port that others can reach is never open to all.
         self._authenticator = Authenticator(clock, is_open_without_keys=is_loopback)
-        self._pages = LocalPages(
+        self.pages = LocalPages(
             fleet, self.dispatcher, self.upstreams, clients=self._clients,
             gauges=self.gauges, ended=self.ended, started_at=self._started_at,
         )  # fmt: skip
@@ -189,27 +178,9 @@ class Frontend:
             self.early.refuse(client, request, 405, f"this route wants {allowed.decode()}")
         elif path == HEALTH or (path == METRICS and is_local(client.address)):
             # Load balancers ask for health and hold no key; figures are for whoever has one, or is on this machine.
-            self._serve_page(client, request)
+            self.pages.serve(client, request, is_stopping=self.is_stopping)
         else:
             self._authenticate(client, request)
-
-    def _serve_page(self, client: ClientConnection, request: Request) -> None:
-        if request.path == METRICS and self.peers is not None and self.dispatcher.sharing.is_beside:
-            check = asyncio.get_running_loop().create_task(self._serve_all_metrics(client, request, self.peers()))
-            self._checks.add(check)
-            check.add_done_callback(self._checks.discard)
-        else:
-            self._pages.serve(client, request, is_stopping=self.is_stopping)
-
-    async def _serve_all_metrics(self, client: ClientConnection, request: Request, peers: Mapping[int, Path]) -> None:
-        page = await page_of_all(self._fleet, self.number, self.own_metrics(), peers)
-        if client in self._clients:
-            content_type = (b"content-type", CONTENT_TYPE)
-            self._pages.answer(client, request, 200, content_type, page + self._pages.slo_metrics())
-
-    def own_metrics(self) -> bytes:
-        """Return the samples of this one of several gateways."""
-        return self._pages.metrics(self.number)
 
     def _authenticate(self, client: ClientConnection, request: Request) -> None:
         authorization = request.headers.get(b"authorization", b"")
@@ -236,7 +207,7 @@ class Frontend:
 
     def _accepted(self, client: ClientConnection, request: Request) -> None:
         if request.path not in _POSTS:
-            self._serve_page(client, request)
+            self.pages.serve(client, request, is_stopping=self.is_stopping)
         else:
             self._infer(client, request)
 

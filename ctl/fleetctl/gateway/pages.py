@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -10,9 +11,12 @@ import msgspec
 from fleetctl.core.model_names import models_by_name
 from fleetctl.gateway import metrics, wire
 from fleetctl.gateway.request_ids import REQUEST_ID
+from fleetctl.gateway.several_pages import page_of_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from fleetctl.core.dispatch.dispatcher import Dispatcher
     from fleetctl.core.dispatch.routes import RoutingState
@@ -48,10 +52,18 @@ class LocalPages:
         self._ended = ended
         ended.clients = gauges.clients
         self._started_at = started_at
+        self.number = 1  # of several gateways
+        self.peers: Callable[[], Mapping[int, Path]] = dict  # the admin sockets of the others, by number
+        self._pages_of_all: set[asyncio.Task[None]] = set()
 
     def serve(self, client: ClientConnection, request: Request, *, is_stopping: bool) -> None:
         """Answer a request for one of them."""
         content_type, status, routes = wire.JSON, 200, self._dispatcher.routes
+        if request.path == METRICS and self._dispatcher.sharing.is_beside:
+            made = asyncio.get_running_loop().create_task(self._serve_all(client, request))
+            self._pages_of_all.add(made)
+            made.add_done_callback(self._pages_of_all.discard)
+            return
         if request.path == METRICS:
             content_type = (b"content-type", metrics.CONTENT_TYPE)
             body = self.metrics()
@@ -75,6 +87,13 @@ class LocalPages:
             workflows=self._ended.workflows,
             number=number,
         )
+
+    async def _serve_all(self, client: ClientConnection, request: Request) -> None:
+        """Answer with the metrics of all gateways."""
+        page = await page_of_all(self._fleet, self.number, self.metrics(self.number), self.peers())
+        if client in self._clients:
+            content_type = (b"content-type", metrics.CONTENT_TYPE)
+            self.answer(client, request, 200, content_type, page + self.slo_metrics())
 
     def slo_metrics(self) -> bytes:
         """Return the controller's readings."""

@@ -97,9 +97,9 @@ async def serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(frontend.number))
+    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(frontend.pages.number))
     await control.start()
-    frontend.peers = lambda: _peers(paths, frontend.number)
+    frontend.pages.peers = lambda: _peers(paths, frontend.pages.number)
     listening = Listening(frontend, sockets)
     beginning = loop.create_task(_listen(frontend, listening, clock))
     sweeping = loop.create_task(_every(frontend.limits.sweep_interval_s, clock, frontend.sweep))

@@ -29,7 +29,7 @@ def sharing_routes(frontend: Frontend) -> list[web.RouteDef]:
             allotment = codec.decode(Allotment, await request.read())
         except msgspec.DecodeError as exc:
             return web.json_response({"error": f"not an allotment: {exc}"}, status=400)
-        return has(200 if frontend.dispatcher.take_allotment(allotment) else 409)
+        return has(200 if sharing.take(allotment, frontend.clock()) else 409)
 
     async def holdings(request: web.Request) -> web.Response:
         if not (epoch := request.query.get("epoch", "0")).isdecimal():
@@ -43,7 +43,7 @@ def sharing_routes(frontend: Frontend) -> list[web.RouteDef]:
         return web.Response(body=codec.encode(found), content_type="application/json")
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=frontend.own_metrics(), content_type="text/plain")
+        return web.Response(body=frontend.pages.metrics(frontend.pages.number), content_type="text/plain")
 
     return [
         web.put("/v1/allotment", put_allotment),

@@ -1,4 +1,4 @@
-"""What the controller tells each of several gateways, and is told: its part of the fleet's limits, and what the others have."""
+"""What the controller tells each of several gateways, and is reported: its part of the fleet's limits, and what the others have."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ class OthersLoad(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_done: int = 0
 
 
+NO_OTHERS = OthersLoad()
+
+
 class ReplicaAllotment(msgspec.Struct, frozen=True, kw_only=True):
     """A gateway's part of one replica."""
 
     id: str
-    seats: int  # requests of its own that may be there at once
+    slots: int  # requests of its own that may be there at once
     may_probe: bool = False  # it may try the replica once its ejection is over
     others: OthersLoad = OthersLoad()
 
@@ -66,7 +69,7 @@ class ReplicaHoldings(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway has at one replica."""
 
     id: str
-    seats: int | None  # that it may have; None: as many as the table says
+    slots: int | None  # that it may have; None: as many as the table says
     streams: int = 0
     streams_max: int = 0  # of all gateways together, as the gaps between tokens allow; 0: as many as the table says
     prompts: int = 0

@@ -69,7 +69,7 @@ def _fleets(site: Site) -> Iterator[Check]:
         named = {"controller": processes.has_controller, "gateway": processes.has_gateway}
         alive = [name for name, is_alive in named.items() if is_alive]
         if processes.other_gateways:
-            alive += [f"gateway {number}" for number in sorted(processes.other_gateways)]
+            alive += [f"gateway {number}" for number, _ in processes.other_gateways]
         found = f"should be {desired.phase}; alive: {', '.join(alive) or 'nothing'}"
         if all(named.values()) or (desired.phase is DesiredPhase.DOWN and not alive):
             yield checks.ok(f"fleet {desired.fleet}", found)

@@ -50,7 +50,7 @@ def leave(site: Site, fleet: str, *, within_s: float) -> None:
     """
     for _ in range(_ROUNDS):
         living = site.host.processes(fleet)
-        gateways = [("gateway", pid) for pid in (living.gateway_pid, *living.other_gateways.values())]
+        gateways = [("gateway", pid) for pid in (living.gateway_pid, *(pid for _, pid in living.other_gateways))]
         roles = (("controller", living.controller_pid), *gateways)
         found = tuple(OrphanedProcess(pid=pid, fleet=fleet, role=role) for role, pid in roles if pid)
         if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,7 +53,7 @@ class FleetProcesses:
 
     controller_pid: int | None = None  # None: it does not live
     gateway_pid: int | None = None
-    other_gateways: dict[int, int] = field(default_factory=dict)  # by number, of several: those beyond the first
+    other_gateways: tuple[tuple[int, int], ...] = ()  # of several, those beyond the first: their numbers and pids
 
     @property
     def has_controller(self) -> bool:

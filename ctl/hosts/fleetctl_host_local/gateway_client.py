@@ -25,7 +25,7 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
     paths = FleetPaths(fleet=fleet)
     numbers = [n for n in paths.gateway_numbers if n == 1 or FileLock(paths.gateway_lock_of(n)).is_held()]
     if len(numbers) == 1:
-        return _ask(fleet, 1, query)
+        return _call(fleet, 1, query)
     if query.after is not None:
         raise UnavailableError(
             f"fleet {fleet} has several gateways, and each counts the order in which its requests ended by itself",
@@ -34,7 +34,7 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
     found, failed = [], None
     for number in numbers:
         try:
-            found.append(_ask(fleet, number, query))
+            found.append(_call(fleet, number, query))
         except UnavailableError as exc:
             failed = exc
     if failed is not None and not found:
@@ -42,7 +42,7 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
     return merged_traces(found, limit=query.limit, running=query.running)
 
 
-def _ask(fleet: str, number: int, query: TraceQuery) -> RequestTraces:
+def _call(fleet: str, number: int, query: TraceQuery) -> RequestTraces:
     given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "")}
     id_ = given.pop("id", "")
     path = f"/v1/requests/{quote(id_, safe='')}" if id_ else "/v1/requests"

@@ -79,7 +79,7 @@ class LocalHost:
             earlier = earlier_layout.processes_of(fleet)
             controller, gateway = earlier.get("controller"), gateway or earlier.get("gateway")
         others = {number: _holder_pid(FileLock(paths.gateway_lock_of(number))) for number in paths.gateway_numbers[1:]}
-        living = {number: pid for number, pid in others.items() if pid is not None}
+        living = tuple((number, pid) for number, pid in others.items() if pid is not None)
         return FleetProcesses(controller_pid=controller, gateway_pid=gateway, other_gateways=living)
 
     def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
@@ -92,7 +92,7 @@ class LocalHost:
 
     def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
         """Wait for processes that have let go of their locks and are about to exit."""
-        named = (processes.controller_pid, processes.gateway_pid, *processes.other_gateways.values())
+        named = (processes.controller_pid, processes.gateway_pid, *(pid for _, pid in processes.other_gateways))
         pids = [pid for pid in named if pid]
         deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
         while any(map(_is_alive, pids)) and SYSTEM_CLOCK.monotonic_s() < deadline_s:

@@ -87,8 +87,6 @@ class Assignment:
         replica.note_prefill(request.prefill_tokens, now_s - request.dispatched_s)
         replica.heard_s = now_s
         replica.candidate.prefill_tokens -= request.prefill_tokens
-        replica.prompts_done += 1
-        replica.prompt_tokens_done += request.prefill_tokens
         request.prefill_tokens = 0
         if request.turn is not None:
             replica.candidate.line.done(request.turn, now_s)

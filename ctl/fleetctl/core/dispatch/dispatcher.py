@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.ports import WakeAt
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.core.random_source import RandomSource
-    from fleetctl.model.allotment import Allotment
     from fleetctl.model.gateway import RoutingTable, SignalFeed
 
 # Looked up for every request, and an enum's members are slow to look up.
@@ -54,10 +53,9 @@ class Dispatcher:
         self._assignment = Assignment(clock, wake_at, self.routes, self.endings, limits)
         self._tiered = TieredAdmission(self.routes, self._assignment, self.endings)
         self.early = EarlyEnds(self._assignment, self.endings)
-        self._limits = limits
-        self._errors = ErrorAttribution()
+        self._limits, self._errors = limits, ErrorAttribution()
         self._outliers, self._decodes = OutlierDetector(self.routes), DecodeWatch(self.routes)
-        self.sharing = Sharing(self.routes)
+        self.sharing = Sharing(self.routes, self._assignment.dispatch_queued)
         self._kv, self.evictions = KvWatch(), EvictionWatch(self.routes, self.endings)
 
     @property
@@ -83,15 +81,6 @@ class Dispatcher:
     def take_signals(self, feed: SignalFeed) -> None:
         """Let routing see what engines said of themselves."""
         self.evictions.take_signals(feed, self.clock())
-
-    def take_allotment(self, allotment: Allotment) -> bool:
-        """Take this gateway's part of every limit, and give those who wait what it has more; False: it is an older one."""
-        if not self.sharing.take(allotment, self.clock()):
-            return False
-        for lane in list(self.routes.lanes.values()):
-            if lane.has_queued:
-                self._assignment.dispatch_queued(lane)
-        return True
 
     def submit(self, request: ActiveRequest) -> None:
         """Dispatch, queue or refuse a request that arrives now."""

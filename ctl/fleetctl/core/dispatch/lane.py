@@ -80,8 +80,7 @@ class DispatchLane(Generic[R]):
         self.demand = PrefillDemand()
         self.lenders: tuple[DispatchLane[R], ...] = ()  # whose replicas may take a request of this lane
         self.borrowed: dict[str, BorrowedAnswers] = {}  # by the lane whose replicas gave them
-        self.in_flight = 0
-        self.arrivals = 0  # since it began
+        self.in_flight = self.arrivals = 0  # now; since it began
         self.tiers: LaneTiers | None = None  # None: all requests are alike
         self.former_tiers = FormerTiers()
         self.service = ServiceTime()
@@ -107,7 +106,7 @@ class DispatchLane(Generic[R]):
             admit(_FREE, self.degradation, prompt_tokens=UNLIMITED_TOKENS, is_probe=False) is Admission.DISPATCH
         )
         self.accounts.hold_to(route.slo)
-        self._show_places()
+        self.allot(self.places)
         limits = self.accounts.limits
         # From arrival to the first token, as far as it may be planned; infinite where none is promised.
         self.budget_s = BUDGET_SHARE * limits.ttft_s if limits.ttft_s is not None else math.inf
@@ -116,12 +115,8 @@ class DispatchLane(Generic[R]):
 
     def allot(self, places: int | None) -> None:
         """Let so many wait here at most, or None: as many as its rules say."""
-        self.places = places
-        self._show_places()
-
-    def _show_places(self) -> None:
-        most = self.route.queue_max
-        self.queue.size_max = self.late.size_max = most if self.places is None else min(most, self.places)
+        self.places, most = places, self.route.queue_max
+        self.queue.size_max = self.late.size_max = most if places is None else min(most, places)
 
     def order_by(self, order: CallOrder | None) -> None:
         """Let those who join from now on leave in this order; those who wait keep their places. None: as they came."""

@@ -11,20 +11,18 @@ from fleetctl.core.routing.decode_limit import DecodeLimit
 from fleetctl.core.routing.ejection import CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.kv_cache import KvCacheLoad
 from fleetctl.core.routing.outlier import Pace, SlowEjection
-from fleetctl.core.routing.prefill_line import PrefillLine
-from fleetctl.model.allotment import OthersLoad
+from fleetctl.core.routing.shared_prefills import SharedPrefillLine
+from fleetctl.model.allotment import NO_OTHERS
 from fleetctl.model.gateway import ReplicaSnapshot
 
 if TYPE_CHECKING:
     from fleetctl.core.slo.stopwatch import RequestStopwatch
-    from fleetctl.model.allotment import ReplicaAllotment
     from fleetctl.model.gateway import ReplicaSignals, RouteReplica
 
 # Three of the controller's scrapes, which come every 5 s (controller/probes).
 SIGNAL_AGE_S_MAX = 15.0
 # A slow prompt is forgotten over some ten others.
 _PREFILL_DECAY = 0.9
-NO_OTHERS = OthersLoad()
 # JSON has no infinity.
 PREFILL_ALLOWANCE_S_MAX = 3600.0
 
@@ -33,33 +31,9 @@ class DispatchReplica:
     """Lives from the first table that names it until its last request has ended."""
 
     __slots__ = (
-        "_s_per_prefill_token",
-        "answers",
-        "binds_owner",
-        "breached",
-        "breaks",
-        "busy_since_s",
-        "candidate",
-        "decodes",
-        "ejection",
-        "errors",
-        "errors_in_answer",
-        "failures",
-        "good",
-        "has_whole_requests",
-        "heard_s",
-        "is_stalled",
-        "kv_record",
-        "others",
-        "pace",
-        "prompt_tokens_done",
-        "prompts_done",
-        "requests",
-        "route",
-        "seats",
-        "signals_until_s",
-        "slow",
-        "whole_answers",
+        "_s_per_prefill_token", "answers", "binds_owner", "breached", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
+        "good", "has_whole_requests", "heard_s", "is_stalled", "kv_record", "others", "pace", "prompt_tokens_done", "prompts_done", "requests", "route", "signals_until_s",
+        "slots", "slow", "streams_max", "whole_answers",
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
@@ -80,25 +54,20 @@ class DispatchReplica:
         self.errors: dict[int, int] = {}  # that it answered since its last answer, by client
         self.errors_in_answer: dict[int, int] = {}  # that it broke answers off with since its last whole one, by client
         self.breaks = 0  # failures in the middle of an answer, without a whole answer since
-        self.seats: int | None = None  # of its streams, those that this gateway may have; None: all
+        self.slots: int | None = None  # of its streams, those that this gateway may have; None: all
         self.others = NO_OTHERS  # what other gateways have there
-        self.prompts_done = self.prompt_tokens_done = 0  # with a first token, of this gateway's
+        self.prompts_done = self.prompt_tokens_done = 0  # with a first token
         self.busy_since_s = 0.0  # its first request since it had none
-        self.heard_s = (
-            0.0  # of any request, when it last said something: a first token, or as of the last sweep; 0: never
-        )
+        # Of any request, when it last said something: a first token, or as of the last sweep; 0: never.
+        self.heard_s = 0.0
         self.is_stalled = False  # all that it carried stood still, and it has answered nobody since
         self.has_whole_requests = False  # some of its requests are silent until they are whole, as of the last sweep
         self._s_per_prefill_token = 0.0  # the slowest lately; 0: not measured yet
         self.candidate = Candidate(
-            id=route.id,
-            in_rotation=route.in_rotation,
-            concurrency_max=route.concurrency_max,
-            lent_max=route.concurrency_max,
-            prefill_tokens_per_s=route.prefill_tokens_per_s,
-            line=PrefillLine(route.prefill_tokens_per_s),
-            kv=KvCacheLoad(route.kv_tokens),
-        )
+            id=route.id, in_rotation=route.in_rotation, concurrency_max=route.concurrency_max,
+            lent_max=route.concurrency_max, prefill_tokens_per_s=route.prefill_tokens_per_s,
+            line=SharedPrefillLine(route.prefill_tokens_per_s), kv=KvCacheLoad(route.kv_tokens),
+        )  # fmt: skip
         self.apply(route, now_s)
 
     def apply(self, route: RouteReplica, now_s: float) -> None:
@@ -111,7 +80,7 @@ class DispatchReplica:
         if route.in_rotation and not candidate.in_rotation:
             self._readmit(now_s)
         candidate.in_rotation = route.in_rotation
-        self._show_limit()
+        self.show_limit()
         candidate.prefill_tokens_per_s = route.prefill_tokens_per_s
         candidate.line.plan(route.prefill_tokens_per_s, max(1, route.concurrency_max))
         candidate.kv.plan(route.kv_tokens, route.kv_share)
@@ -143,6 +112,7 @@ class DispatchReplica:
 
     def note_prefill(self, tokens: int, elapsed_s: float) -> None:
         """Learn from a first token how long prompts take here."""
+        self.prompts_done, self.prompt_tokens_done = self.prompts_done + 1, self.prompt_tokens_done + tokens
         if tokens >= PREFILL_TOKENS_MEASURED_MIN:
             self._s_per_prefill_token = max(elapsed_s / tokens, _PREFILL_DECAY * self._s_per_prefill_token)
 
@@ -150,8 +120,7 @@ class DispatchReplica:
         self, *, gap_s: float, limit_s: float, missed_share: float, allowed_share: float, binds_owner: bool
     ) -> None:
         """Learn from the gaps of about a second how many streams it may have at once."""
-        ceiling = max(1, self.route.concurrency_max)
-        in_flight = self.candidate.in_flight + self.others.streams
+        ceiling, in_flight = max(1, self.route.concurrency_max), self.candidate.in_flight + self.others.streams
         self.candidate.kv.s_per_token = gap_s
         self.decodes.note(
             gap_s / limit_s,
@@ -161,38 +130,15 @@ class DispatchReplica:
             allowed_share=allowed_share,
         )
         self.binds_owner = binds_owner
-        self._show_limit()
+        self.show_limit()
 
-    def _show_limit(self) -> None:
+    def show_limit(self) -> None:
         """Let routing see how many it may have: of a lane that promises no ITL only those who join others' are bounded."""
         ceiling = max(1, self.route.concurrency_max)
-        lent_max = self.decodes.of(ceiling)
-        most = lent_max if self.binds_owner else ceiling
-        if self.seats is not None:
-            lent_max, most = min(lent_max, self.seats), min(most, self.seats)
-        self.candidate.lent_max = float(lent_max)
-        self.candidate.concurrency_max = most
-
-    def _limit(self) -> int:
-        """Return how many it may have of all gateways together."""
-        return self.streams_max or max(1, self.route.concurrency_max)
-
-    @property
-    def streams_max(self) -> int:
-        """Return how many it may have of all gateways together, by what its gaps have shown; 0: as many as planned."""
-        most = self.decodes.of(max(1, self.route.concurrency_max)) if self.binds_owner else 0
-        return 0 if most >= self.route.concurrency_max else most
-
-    def allot(self, allotted: ReplicaAllotment | None, now_s: float) -> None:
-        """Take over this gateway's part of it, and what the others have there; None: it is this gateway's alone."""
-        self.seats = allotted.seats if allotted is not None else None
-        self.others = allotted.others if allotted is not None else NO_OTHERS
-        candidate, others = self.candidate, self.others
-        candidate.may_probe = allotted is None or allotted.may_probe
-        candidate.line.note_others(others, now_s, prompts_done=self.prompts_done, tokens_done=self.prompt_tokens_done)
-        candidate.line.carries(candidate.in_flight)
-        candidate.kv.note_others(others.kv_held, others.kv_most)
-        self._show_limit()
+        lent_max, slots = self.decodes.of(ceiling), self.slots
+        self.streams_max = most = lent_max if self.binds_owner else ceiling
+        self.candidate.lent_max = float(lent_max if slots is None else min(lent_max, slots))
+        self.candidate.concurrency_max = most if slots is None else min(most, slots)
 
     def eject_at_next_failure(self) -> None:
         """Take it that failures came in a row: all that it carries has stood still."""
@@ -287,18 +233,17 @@ class DispatchReplica:
 
     def snapshot(self, now_s: float) -> ReplicaSnapshot:
         """Return its figures."""
-        has_errors = self.errors or self.errors_in_answer
         return ReplicaSnapshot(
             id=self.route.id,
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
-            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()) if has_errors else 0,
+            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()),
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
             slowness=self.slow.slowness(now_s),
-            streams_max=self.candidate.concurrency_max if self.seats is None else self._limit(),
+            streams_max=self.streams_max,
             good=self.good,
             breached=dict(self.breached) if self.breached else {},
             prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),

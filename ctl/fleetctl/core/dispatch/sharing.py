@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.model.allotment import (
+    NO_OTHERS,
     Allotment,
     GatewayHoldings,
     LaneAllotment,
@@ -16,7 +17,7 @@ from fleetctl.model.allotment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fleetctl.core.dispatch.lane import DispatchLane
     from fleetctl.core.dispatch.replica import DispatchReplica
@@ -53,8 +54,9 @@ class _Rate:
 class Sharing:
     """Takes one allotment after another. Until the first, or after one that says so, everything is this gateway's."""
 
-    def __init__(self, routes: RoutingState) -> None:
+    def __init__(self, routes: RoutingState, dispatch_queued: Callable[[DispatchLane[ActiveRequest]], None]) -> None:
         self._routes = routes
+        self._dispatch_queued = dispatch_queued
         self._allotment: Allotment | None = None
         self._taken_s = 0.0
         self.is_beside = False  # others hold the limits too
@@ -69,6 +71,15 @@ class Sharing:
     @property
     def awaits_part(self) -> bool:
         """Whether it is to be one of several, and has no part of anything yet."""
+        allotment = self._allotment
+        if not self.is_beside:
+            return False
+        return allotment is None or not any(
+            [*(each.slots for each in allotment.replicas), *(each.places for each in allotment.lanes)]
+        )
+
+    @property
+    def _has_no_part(self) -> bool:
         return self.is_beside and self._allotment is None
 
     def begin_beside(self) -> None:
@@ -76,12 +87,15 @@ class Sharing:
         self.is_beside = True
 
     def take(self, allotment: Allotment, now_s: float) -> bool:
-        """Work by this one from now on; False: it is older than the one at work."""
+        """Work by this one from now on, and give those who wait what there is more; False: it is older than the one at work."""
         if allotment.order < self.order or allotment.epoch < self._epoch:
             return False
         self._epoch = allotment.epoch
         self._allotment, self._taken_s, self.is_beside = allotment, now_s, not allotment.is_alone
         self.apply(now_s)
+        for lane in list(self._routes.lanes.values()):
+            if lane.has_queued:
+                self._dispatch_queued(lane)
         return True
 
     def apply(self, now_s: float) -> None:
@@ -92,7 +106,9 @@ class Sharing:
         is_alone = allotment is not None and allotment.is_alone
         replicas = {each.id: each for each in allotment.replicas} if allotment is not None else {}
         for name, replica in self._routes.replicas.items():
-            replica.allot(None if is_alone else replicas.get(name) or ReplicaAllotment(id=name, seats=0), now_s)
+            _allot_replica(
+                replica, None if is_alone else replicas.get(name) or ReplicaAllotment(id=name, slots=0), now_s
+            )
         lanes = {each.name: each for each in allotment.lanes} if allotment is not None else {}
         for name, lane in self._routes.lanes.items():
             _allot_lane(lane, None if is_alone else lanes.get(name) or LaneAllotment(name=name, places=0), now_s)
@@ -102,7 +118,7 @@ class Sharing:
         if self.is_beside and self._taken_s and now_s - self._taken_s > _OTHERS_S:
             self._taken_s = 0.0
             for replica in self._routes.replicas.values():
-                replica.allot(ReplicaAllotment(id=replica.route.id, seats=replica.seats or 0), now_s)
+                _allot_replica(replica, ReplicaAllotment(id=replica.route.id, slots=replica.slots or 0), now_s)
 
     def fence(self, epoch: int) -> None:
         """Take nothing of an older controller any more: one of this epoch stands on what it is told now."""
@@ -125,7 +141,7 @@ class Sharing:
         """Yield those it has a part of and its table does not name: the next one will."""
         for each in self._allotment.replicas if self._allotment is not None else ():
             if each.id not in self._routes.replicas:
-                yield ReplicaHoldings(id=each.id, seats=each.seats, may_probe=each.may_probe)
+                yield ReplicaHoldings(id=each.id, slots=each.slots, may_probe=each.may_probe)
 
     def _lanes_to_come(self) -> Iterator[LaneHoldings]:
         for each in self._allotment.lanes if self._allotment is not None else ():
@@ -137,9 +153,9 @@ class Sharing:
         is_out = candidate.ejected_until_s > 0.0
         return ReplicaHoldings(
             id=name,
-            seats=0 if self.awaits_part else replica.seats,
+            slots=0 if self._has_no_part else replica.slots,
             streams=candidate.in_flight,
-            streams_max=replica.streams_max,
+            streams_max=0 if replica.streams_max >= replica.route.concurrency_max else replica.streams_max,
             prompts=max(0, candidate.line.count - others.prompts),
             prompt_tokens=candidate.prefill_tokens,
             kv_held=candidate.kv.held_tokens,
@@ -155,7 +171,7 @@ class Sharing:
         demand, tiers = lane.demand, lane.tiers
         return LaneHoldings(
             name=lane.route.name,
-            places=0 if self.awaits_part else lane.places,
+            places=0 if self._has_no_part else lane.places,
             queued=max(lane.queue.size, lane.late.size),
             waiting=lane.queue.size + lane.late.size + lane.displaced.size,
             arrivals_per_s=self._rates[lane.route.name].read(lane.arrivals, now_s),
@@ -173,6 +189,18 @@ class Sharing:
                 for tier in (tiers.all if tiers is not None else ())
             ),
         )
+
+
+def _allot_replica(replica: DispatchReplica, allotted: ReplicaAllotment | None, now_s: float) -> None:
+    """Take over this gateway's part of it, and what the others have there; None: it is this gateway's alone."""
+    candidate = replica.candidate
+    replica.slots = allotted.slots if allotted is not None else None
+    replica.others = others = allotted.others if allotted is not None else NO_OTHERS
+    candidate.may_probe = allotted is None or allotted.may_probe
+    candidate.line.note_others(others, now_s, prompts_done=replica.prompts_done, tokens_done=replica.prompt_tokens_done)
+    candidate.line.carries(candidate.in_flight)
+    candidate.kv.note_others(others.kv_held, others.kv_most)
+    replica.show_limit()
 
 
 def _allot_lane(lane: DispatchLane[ActiveRequest], allotted: LaneAllotment | None, now_s: float) -> None:

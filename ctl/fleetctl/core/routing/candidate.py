@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fleetctl.core.routing.kv_cache import KvCacheLoad
-from fleetctl.core.routing.prefill_line import PrefillLine
+from fleetctl.core.routing.shared_prefills import SharedPrefillLine
 
 
 class EngineLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Candidate:
 
     id: str
     in_rotation: bool
-    concurrency_max: int  # at least 1; 0 where other gateways have all its seats
+    concurrency_max: int  # at least 1; 0 where other gateways have all its slots
     prefill_tokens_per_s: float  # 0 or at least 1e-3: 0 means unknown
     node_ready: bool = True  # False: picked only where no other can be
     continues: bool = False  # it can go on with a stream that another replica lost
@@ -38,7 +38,7 @@ class Candidate:
     may_probe: bool = True  # once its ejection is over; of several gateways one may
     is_convicted: bool = False  # it was hung or could not be reached when it last failed
     engine: EngineLoad | None = None  # None: it has said nothing lately that could be decided on
-    line: PrefillLine = field(default_factory=PrefillLine)  # what stands before its next prompt
+    line: SharedPrefillLine = field(default_factory=SharedPrefillLine)  # what stands before its next prompt
     kv: KvCacheLoad = field(default_factory=KvCacheLoad)
 
     def holds(self, request_tokens: int) -> bool:

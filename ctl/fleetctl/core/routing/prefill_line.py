@@ -15,8 +15,6 @@ from collections import deque
 
 from fleetctl.core.routing.prefill_step import PrefillStep, PrefillTurn
 from fleetctl.core.routing.prefill_turns import ahead_s, computed_by, stand
-from fleetctl.core.routing.shared_prefills import PrefillsDone, SharedPrefills
-from fleetctl.model.allotment import OthersLoad
 
 # A sample's weight falls by a third over twenty others: an engine's load changes within seconds.
 _DECAY = 0.98
@@ -41,7 +39,6 @@ _STRETCH_MAX = 5.0
 _STRETCH_TOKENS_MIN = 256
 _NEWEST_STEP = 0.1  # of what a step computes to the end, what the last one moves it by
 _SEVERAL = 1.5  # from here on steps compute several
-_NOBODY = OthersLoad()
 # A line that is late by its own forecast is not over: this share of it is taken to be left.
 _LATE_SHARE = 0.25
 
@@ -53,14 +50,14 @@ class PrefillLine:
         "_beside_most",
         "_beside_xx",
         "_beside_xy",
+        "_has_others",
         "_lately_s",
         "_n",
-        "_others",
+        "_others_streams",
         "_per_step",
         "_predicted_s",
         "_prior",
         "_step",
-        "_together",
         "_tokens",
         "_turns",
         "_weight",
@@ -87,8 +84,7 @@ class PrefillLine:
         # Of the samples: number, tokens, seconds, tokens squared, tokens times seconds; old ones weigh less.
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         self._lately_s = self._predicted_s = 0.0  # of the last few samples, and what had been predicted of them
-        self._together = SharedPrefills()
-        self._others = _NOBODY  # what other gateways have sent to the engine
+        self._others_streams, self._has_others = 0, False  # of other gateways: requests now, prompts between
         self._prior = 0.0
         self._weight = _PRIOR_WEIGHT
         self.fixed_s = 0.0  # of a prompt's time, what does not depend on its length
@@ -121,31 +117,8 @@ class PrefillLine:
 
     def carries(self, streams: int) -> None:
         """Note how many requests the engine has now."""
-        self.streams = streams = streams + self._others.streams
+        self.streams = streams = streams + self._others_streams
         self.stretch = 1.0 + self.per_stream * streams
-
-    def note_others(self, others: OthersLoad, now_s: float, *, prompts_done: int, tokens_done: int) -> None:
-        """Take what other gateways have there for prompts that stand before the next one, in place of what they last had.
-
-        `prompts_done` were computed for this one since it began. Where others' are computed in between, the time between
-        two first tokens says nothing: then all that were computed in a second do.
-        """
-        before, self._others = self._others, others
-        prompts, tokens = others.prompts - before.prompts, others.prompt_tokens - before.prompt_tokens
-        if prompts or tokens:
-            self.count += prompts
-            self._tokens += tokens
-            if others.prompts_done != before.prompts_done or prompts < 0:
-                self.free_s = now_s + self.left_s()  # the time they took has passed already
-            else:
-                more_s = (prompts * self.fixed_s + tokens * self.s_per_token) * self.stretch
-                self.free_s = max(now_s, self.free_s) + more_s
-        done = PrefillsDone(now_s, prompts_done, others.prompts_done, tokens_done + others.prompt_tokens_done)
-        sample = self._together.read(done, is_busy=self.count > 0)
-        if sample is not None:
-            seconds, prompts, tokens = sample
-            beside = max(0, self.streams - self.count)
-            self._learn(tokens / prompts, seconds / prompts, beside=beside, weight=float(prompts))
 
     def leave(self, turn: PrefillTurn, now_s: float) -> None:
         """Give up: the engine is told, or is lost."""
@@ -221,13 +194,12 @@ class PrefillLine:
             return
         if step.prompts:
             self._per_step += _NEWEST_STEP * (step.prompts - self._per_step)
-            if not self._together.has_others:
+            if not self._has_others:
                 self._learn(step.tokens / step.prompts, step.seconds / step.prompts, beside=step.beside)
         beside = max(0, self.streams - 1 - self.count)
         self._step = PrefillStep(now_s, tokens, number, now_s - max(begun_s, step.heard_s), beside)
 
     def _learn(self, tokens: float, seconds: float, *, beside: int, weight: float = 1.0) -> None:
-        """Take in what a mean prompt took, of as many as `weight`."""
         stretch, alone_s = 1.0 + self.per_stream * beside, self.alone_s(tokens)
         predicted_s = alone_s * stretch
         seconds = min(seconds, _SURPRISE_MAX * predicted_s)
