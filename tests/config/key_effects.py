@@ -16,6 +16,7 @@ from fleetctl.core.evictions.conversations import Conversations
 from fleetctl.core.lanes import LaneChoice
 from fleetctl.core.pacing import ChunkPace
 from fleetctl.core.plan.workload import lane_demands
+from fleetctl.core.reconcile.gateways import keep_gateways
 from fleetctl.core.rollout.in_force import digests
 from fleetctl.core.slo.breach import Limits
 from fleetctl.core.slo.budget import count_gateway, read_budgets
@@ -29,6 +30,8 @@ from fleetctl.model.decision import LaneMemory, LaunchReplica, Memory
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.eviction_report import SetEvictionGuard
 from fleetctl.model.gateway import ReplicaSnapshot
+from fleetctl.model.gateway_actions import StartGateway
+from fleetctl.model.gateway_process import ObservedGateway
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import Revision, Rollout
@@ -98,6 +101,15 @@ def table(profile: Profile) -> RoutingTable:
 def served(profile: Profile) -> object:
     """Return what clients and replicas see of a gateway that runs by this profile."""
     return behaviour(desired(profile))
+
+
+def gateway_processes(profile: Profile) -> object:
+    """Return which gateways a controller that has just begun starts, seeing that none of those there are to be lives."""
+    numbers = range(1, profile.gateway.processes + 1)
+    seen = tuple(ObservedGateway(number=n) for n in numbers) if len(numbers) > 1 else ()
+    observation = replace(worlds.observation(gateway=None), gateway_alive=False, gateways=seen)
+    actions, _, _ = keep_gateways(observation, Memory(), observation.at)
+    return [action.number for action in actions if isinstance(action, StartGateway)]
 
 
 def named_models(profile: Profile) -> object:

@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.ejection import BACKOFF_S_MAX, CONSECUTIVE_FAILURES, Ejection
 from fleetctl.core.routing.picker import Picker
-from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.core.routing.registry import SCORERS
 from fleetctl.core.routing.scorers.prefix_affinity import prefix_affinity
+from fleetctl.core.routing.shared_prefills import SharedPrefillLine
 from fleetctl.core.routing.usable import usable
 from fleetctl.model.profile import RoutingRules
 
@@ -21,7 +21,7 @@ from fleetctl.model.profile import RoutingRules
 def replica(id_: str, **changes: Any) -> Candidate:
     fields: dict[str, Any] = {"in_rotation": True, "concurrency_max": 8, "prefill_tokens_per_s": 10_000.0} | changes
     waiting_tokens = fields.pop("waiting_tokens", 0)
-    found = Candidate(id=id_, line=PrefillLine(fields["prefill_tokens_per_s"]), **fields)
+    found = Candidate(id=id_, line=SharedPrefillLine(fields["prefill_tokens_per_s"]), **fields)
     if waiting_tokens:
         found.line.join(waiting_tokens, 0.0)
     return found

@@ -11,6 +11,7 @@ from fleetctl.core.routing.budget import in_time
 from fleetctl.core.routing.candidate import Candidate, PromptLoad
 from fleetctl.core.routing.prefill_line import PrefillLine
 from fleetctl.core.routing.prefill_step import PrefillTurn
+from fleetctl.core.routing.shared_prefills import SharedPrefillLine
 
 moves = st.lists(
     st.tuples(
@@ -155,7 +156,7 @@ def test_answers_that_come_whole_slow_no_forecast_down():
 
 def candidate(id_: str, *waiting: int) -> Candidate:
     found = Candidate(
-        id=id_, in_rotation=True, concurrency_max=8, prefill_tokens_per_s=10_000.0, line=PrefillLine(10_000.0)
+        id=id_, in_rotation=True, concurrency_max=8, prefill_tokens_per_s=10_000.0, line=SharedPrefillLine(10_000.0)
     )
     for tokens in waiting:
         found.line.join(tokens, 0.0)

@@ -126,6 +126,13 @@ class Observer:
             beyond = (n for n in self._world.gateway_host.living() if n > self.gateways_wanted)
             gateways.numbers = (*range(1, self.gateways_wanted + 1), *beyond)
 
+    def _has_silent_gateway(self) -> bool:
+        """Whether one of several lives and does not answer: which table it works by is not known."""
+        gateways, host = self._world.gateways, self._world.gateway_host
+        if gateways is None or gateways.numbers == (1,):
+            return False
+        return any(n not in gateways.seen and host.numbered(n).is_alive() for n in gateways.numbers)
+
     async def _snapshot(self) -> GatewaySnapshot | None:
         try:
             return await self._world.gateway.snapshot()
@@ -159,7 +166,7 @@ class Observer:
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
             warm_failures=self._warmups.failures(record.id),
-            excluded=self._publisher.is_excluded(record.id, gateway),
+            excluded=self._publisher.is_excluded(record.id, gateway) and not self._has_silent_gateway(),
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
             is_stalled=self._is_stalled(record, at_gateway),

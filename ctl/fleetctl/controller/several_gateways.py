@@ -86,8 +86,9 @@ class SeveralGateways:
         await self._each(lambda client: client.put_slo(feed))
 
     async def _each(self, call: Callable[[OneGatewayClient], Coroutine[object, object, int | None]]) -> list[int]:
-        """Ask every one, then raise what the first that failed raised: one that is silent keeps nobody from being told."""
-        found = await asyncio.gather(*(call(self._client_of(n)) for n in self.numbers), return_exceptions=True)
+        """Call every one that answered the last time, then raise what the first that failed raised: one that is silent keeps nobody from being told."""
+        numbers = [n for n in self.numbers if n in self.seen] or self.numbers
+        found = await asyncio.gather(*(call(self._client_of(n)) for n in numbers), return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException):
                 raise each

@@ -94,6 +94,8 @@ class GatewayProcess:
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Have `on_exit` called as soon as the gateway that lives now ends; to be repeated, as gateways change."""
         self._exit_watch.follow(self._pid(), on_exit)
+        for other in self._others.values():
+            other.watch(on_exit)
 
     def is_alive(self) -> bool:
         """Whether a gateway holds its lock, or one we started has not ended."""
@@ -141,11 +143,11 @@ class GatewayProcess:
         finish_s = 0.0 if is_stopped(pid) else within_s
         for number, patience_s in ((signal.SIGTERM, finish_s), (signal.SIGKILL, 2.0)):
             # The lock is looked at right before: while its holder lives, its pid is nobody else's.
-            if not self.is_alive():
+            if self._pid() != pid:
                 return
             _signal(pid, number)
             deadline_s = self._clock.monotonic_s() + patience_s
-            while self.is_alive() and self._clock.monotonic_s() < deadline_s:
+            while self._pid() == pid and self._clock.monotonic_s() < deadline_s:
                 await self._clock.sleep(_POLL_S)
 
     async def _named_pid(self) -> int | None:
