@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.model.decision import DrainReplica, LaneMemory, LaunchReplica, MarkGone, Memory, StopReplica
-from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState

@@ -26,8 +26,8 @@ from fleetctl.model.decision import (
     StopReplica,
     WarmReplica,
 )
-from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds

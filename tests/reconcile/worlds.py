@@ -30,9 +30,9 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
-from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import ControlSpec, LaneSpec, Mode, Profile, ReplicaBounds

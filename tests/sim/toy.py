@@ -36,10 +36,10 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
-from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
+from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
