@@ -42,7 +42,9 @@ _ENGINE_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GLOO_", "UCX_",
 )  # fmt: skip
 # Our own processes: where the state lies, and where earlier versions had their locks.
-STATE_URL = "FLEETCTL_STATE"  # s3://BUCKET/PREFIX, where machines share the state; empty: this machine's own file
+STATE_URL = (
+    "FLEETCTL_STATE"  # s3://... or kubernetes://..., where machines share the state; empty: this machine's own file
+)
 _OWN = frozenset({"XDG_STATE_HOME", "XDG_RUNTIME_DIR", STATE_URL})
 # What those read who keep a shared state; a fleet whose state is a file gets none of it.
 _STATE_KEEPERS = {
@@ -51,6 +53,11 @@ _STATE_KEEPERS = {
         "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
         "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_STS_REGIONAL_ENDPOINTS",
         "AWS_CONTAINER_CREDENTIALS_*", "AWS_CONTAINER_AUTHORIZATION_TOKEN*", "AWS_EC2_METADATA_*", "AWS_USE_FIPS_ENDPOINT",
+    ),
+    # The last ones are of the programs by which kubeconfigs log in to clouds.
+    "kubernetes": (
+        "KUBECONFIG", "FLEETCTL_KUBE_CONTEXT", "KUBERNETES_SERVICE_*", "AWS_*", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_*",
+        "AZURE_*", "AAD_*",
     ),
 }  # fmt: skip
 

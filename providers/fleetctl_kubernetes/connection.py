@@ -28,6 +28,8 @@ from fleetctl.spelling import suggest
 from fleetctl_kubernetes.settings import CONTEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl_kubernetes.settings import ClusterSettings
 
 Object = dict[str, Any]
@@ -51,6 +53,10 @@ class ConflictError(ProviderError):
     """There is one of that name already, or it has changed meanwhile."""
 
 
+class RejectedRequestError(ProviderError):
+    """The API server takes no such request: made again it is answered the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiTarget:
     """What a request of one's own to the API server needs: for watches, which the official client only has in threads."""
@@ -65,8 +71,9 @@ class ApiTarget:
 class ClusterConnection:
     """One API server, reached as kubectl would; the client is imported at the first call: that takes a second."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
+    def __init__(self, settings: ClusterSettings, *, timeout_s: tuple[float, float] = _TIMEOUT_S) -> None:
         self._settings = settings
+        self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._client: Any = None
         self._namespace = settings.namespace
@@ -101,6 +108,11 @@ class ClusterConnection:
             proxy=configuration.proxy or None,
         )
 
+    def close(self) -> None:
+        """Close the connections; the next call makes others."""
+        if self._client is not None:
+            self._client.close()
+
     async def read(self, api: str, verb: str, *arguments: object, **options: object) -> Object:
         """Return the answer of a call that changes nothing. Raises ProviderError."""
         return await self._in(self._readers, partial(self.call, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
@@ -123,30 +135,56 @@ class ClusterConnection:
 
     def text(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> bytes:
         """Return an answer as it came. A token that has expired is read anew once."""
+
+        def once(connection: Any) -> bytes:  # noqa: ANN401  # untyped
+            from kubernetes import client
+
+            method: Verb = getattr(getattr(client, api)(connection), verb)
+            answer = method(*arguments, _preload_content=False, _request_timeout=self._timeout_s, **options)
+            data: bytes = answer.data
+            return data
+
+        return self._answered(once, f"{verb} {' '.join(map(str, arguments[:1]))}", changes=changes)
+
+    def request(  # what HTTP has
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Object | None = None,
+    ) -> Object:
+        """Make one request that the client's classes cannot put, as one for metadata alone, and return its JSON."""
+
+        def once(connection: Any) -> bytes:  # noqa: ANN401  # untyped
+            answer = connection.call_api(
+                path, method, query_params=list(query.items()), header_params=dict(headers), body=body,
+                auth_settings=["BearerToken"], _preload_content=False, _request_timeout=self._timeout_s,
+            )  # fmt: skip
+            data: bytes = answer[0].data if isinstance(answer, tuple) else answer.data
+            return data
+
+        answer = self._answered(once, f"{method} {path.rsplit('/', 1)[-1]}", changes=method != "GET")
+        return json.loads(answer or b"{}")  # type: ignore[no-any-return]  # an object
+
+    def _answered(self, once: Callable[[Any], bytes], what: str, *, changes: bool) -> bytes:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         for is_last in (False, True):
             connection = self.client()
             try:
-                return self._once(connection, api, verb, *arguments, **options)
+                return once(connection)
             except ApiException as exc:
                 if exc.status != 401 or is_last:
-                    raise _translated(exc, f"{verb} {' '.join(map(str, arguments[:1]))}", changes=changes) from exc
+                    raise _translated(exc, what, changes=changes) from exc
                 self._forget(connection)
             except (HTTPError, OSError) as exc:
-                message = f"the API server does not answer {verb}: {exc}"
+                message = f"the API server does not answer {what}: {exc}"
                 hint = "look at it with `kubectl get --raw /readyz`"
                 raise (AmbiguousOutcomeError if changes else ProviderError)(message, hint=hint) from exc
         raise AssertionError("the second try returns or raises")
-
-    def _once(self, connection: Any, api: str, verb: str, *arguments: object, **options: object) -> bytes:  # noqa: ANN401  # untyped
-        from kubernetes import client
-
-        method: Verb = getattr(getattr(client, api)(connection), verb)
-        answer = method(*arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options)
-        data: bytes = answer.data
-        return data
 
     def _forget(self, connection: Any) -> None:  # noqa: ANN401  # untyped
         with self._lock:
@@ -236,7 +274,8 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
         return ThrottledError(f"{what}: {message}", retry_after_s=again_s)
     if status >= 500 and changes:
         return AmbiguousOutcomeError(f"{what}: {status} {message}")
-    return ProviderError(f"{what}: {status} {message}")
+    kind = RejectedRequestError if 400 <= status < 500 else ProviderError
+    return kind(f"{what}: {status} {message}")
 
 
 def _message(exc: Any) -> str:  # noqa: ANN401  # untyped

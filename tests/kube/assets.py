@@ -25,18 +25,31 @@ _HOW = (
 
 def control_plane_assets() -> Path:
     """Return the directory of the binaries, or skip with how to get them; where the variable names one, fail instead."""
+    found = _assets_with(COMPONENTS)
+    if problem := _why_not_here():
+        assert not os.environ.get(VARIABLE), problem
+        pytest.skip(problem)
+    return found
+
+
+def api_server_assets() -> Path:
+    """Return the directory of etcd and kube-apiserver, which is all that a release of envtest has, or skip as above."""
+    found = _assets_with(COMPONENTS[:2])
+    if problem := _why_no_certificates():
+        assert not os.environ.get(VARIABLE), problem
+        pytest.skip(problem)
+    return found
+
+
+def _assets_with(components: tuple[str, ...]) -> Path:
     named = os.environ.get(VARIABLE, "")
     if named:
-        missing = _missing(Path(named))
+        missing = _missing(Path(named), components)
         assert not missing, f"{VARIABLE}={named} has no {', '.join(missing)}"
-        problem = _why_not_here()
-        assert not problem, problem
         return Path(named)
-    found = next((directory for directory in _cached() if not _missing(directory)), None)
+    found = next((directory for directory in _cached() if not _missing(directory, components)), None)
     if found is None:
         pytest.skip(f"no Kubernetes control plane here: {_HOW}")
-    if problem := _why_not_here():
-        pytest.skip(problem)
     return found
 
 
@@ -54,14 +67,14 @@ def _cached() -> list[Path]:
     return [each for root in roots if root.is_dir() for each in (root, *sorted(root.iterdir(), reverse=True))]
 
 
-def _missing(directory: Path) -> list[str]:
-    return [name for name in COMPONENTS if not os.access(directory / name, os.X_OK)]
+def _missing(directory: Path, components: tuple[str, ...]) -> list[str]:
+    return [name for name in components if not os.access(directory / name, os.X_OK)]
 
 
 def _why_not_here() -> str:
     """Return what keeps pods from having addresses of their own here; empty: nothing."""
-    if shutil.which("openssl") is None:
-        return "the tests' cluster makes its certificates with openssl, which is not installed"
+    if problem := _why_no_certificates():
+        return problem
     if shutil.which("ip") is None:
         return "the tests' pods get addresses by the command ip (package iproute2), which is not installed"
     probe = ["ip", "addr", "add", "10.200.255.255/32", "dev", "lo"]
@@ -73,4 +86,10 @@ def _why_not_here() -> str:
             f"the tests' pods need addresses on the loopback device, which only root may give: {tried.stderr.strip()}"
         )
     subprocess.run(["ip", "addr", "del", *probe[3:]], capture_output=True, check=False)  # noqa: S607  # whichever is first
+    return ""
+
+
+def _why_no_certificates() -> str:
+    if shutil.which("openssl") is None:
+        return "the tests' cluster makes its certificates with openssl, which is not installed"
     return ""

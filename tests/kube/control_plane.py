@@ -47,24 +47,36 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Have all four ready, and the default namespace with its service account."""
-        make_certificates(
-            self.directory, addresses=(_LOOPBACK, _SERVICE_ADDRESS, self.node_address), names=_NAMES
-        )  # fmt: skip
-        (self.directory / "tokens.csv").write_text(f'{self.token},admin,admin-uid,"system:masters"\n')
-        self.port, *ports = free_ports(5)
-        self._write_kubeconfig()
-        await self._start_etcd(*ports[:2])
-        await self.start_api_server(f"http://{_LOOPBACK}:{ports[0]}")
+        self.port, client, peer, controllers, scheduler = free_ports(5)
+        await self._start_api(client, peer)
         api = self.api()
         try:
-            await self._until(api.answers, "kube-apiserver")
-            await self._start_controllers(*ports[2:])
+            await self._start_controllers(controllers, scheduler)
             account = "/api/v1/namespaces/default/serviceaccounts/default"
 
             async def has_account() -> bool:
                 return await api.get(account) is not None
 
             await self._until(has_account, "kube-controller-manager")
+        finally:
+            await api.session.close()
+
+    async def start_api_alone(self) -> None:
+        """Have the API server ready, and etcd: enough for what runs no pods."""
+        self.port, client, peer = free_ports(3)
+        await self._start_api(client, peer)
+
+    async def _start_api(self, client: int, peer: int) -> None:
+        make_certificates(
+            self.directory, addresses=(_LOOPBACK, _SERVICE_ADDRESS, self.node_address), names=_NAMES
+        )  # fmt: skip
+        (self.directory / "tokens.csv").write_text(f'{self.token},admin,admin-uid,"system:masters"\n')
+        self._write_kubeconfig()
+        await self._start_etcd(client, peer)
+        await self.start_api_server(f"http://{_LOOPBACK}:{client}")
+        api = self.api()
+        try:
+            await self._until(api.answers, "kube-apiserver")
         finally:
             await api.session.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable  # noqa: TC003  # a dataclass's field
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -37,14 +38,18 @@ class FaultProxy:
     session: aiohttp.ClientSession
     faults: list[Fault] = field(default_factory=list)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by method and path
+    choose: Callable[[str, str], Fault | None] = lambda *_: None  # by method and path, for what no fault waits for
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; a fault strikes once."""
         self.calls[request.method, request.path] += 1
         fault = next((f for f in self.faults if f.method == request.method and request.path.endswith(f.path)), None)
+        if fault is not None:
+            self.faults.remove(fault)
+        else:
+            fault = self.choose(request.method, request.path)
         if fault is None:
             return await self._passed_on(request)
-        self.faults.remove(fault)
         if fault.after:
             await self._passed_on(request)
         if not fault.status:

@@ -251,3 +251,17 @@ def test_a_block_that_others_write_into_is_no_transaction_and_a_call_is_made_aga
     bound.transact(write)
     assert len(objects.written) == 2, "the other's, and one for both of ours"
     assert [each.reason for each in second.journal("demo")] == ["theirs", "theirs too", "one", "two"]
+
+
+def test_parts_are_cut_to_what_one_object_may_have(clock):
+    dice, texts = Random(3), {}
+    objects = MemoryObjects(object_bytes_max=6_000)
+    store = SharedStore(objects, clock=clock, head_bytes_max=3_000)
+    for n in range(200):
+        texts[f"{n:04}"] = dice.randbytes(dice.randrange(50, 2_000)).hex()
+        store.put_record(StoredRecord.of(Collection.AUDIT, f"{n:04}", texts[f"{n:04}"], at=EPOCH, fleet="demo"))
+    again = SharedStore(objects, clock=clock).records(Collection.AUDIT, fleet="demo")
+    assert {each.key: each.value_as(str) for each in again} == texts
+    with pytest.raises(StateError, match="a row of records has"):
+        store.put_record(StoredRecord.of(Collection.AUDIT, "x", dice.randbytes(9_000).hex(), at=EPOCH, fleet="demo"))
+    assert store.find_record(Collection.AUDIT, "x", fleet="demo") is None

@@ -44,12 +44,17 @@ def unlock(
 
 def migrate(
     ctx: typer.Context,
-    to: Annotated[str, typer.Argument(help="s3://BUCKET/PREFIX without anything yet, or `local`.", metavar="PLACE")],
+    to: Annotated[
+        str,
+        typer.Argument(
+            help="s3://BUCKET/PREFIX or kubernetes://NAMESPACE without a state yet, or `local`.", metavar="PLACE"
+        ),
+    ],
     *,
     yes: Yes = False,
     quiet: Quiet = False,
 ) -> None:
-    """Move the state to S3, or back to this machine. Refused while a fleet's controller or gateway lives.
+    """Move the state to S3 or into a cluster, or back to this machine. Refused while a fleet's controller or gateway lives.
 
     Nodes stay whose they are. The state it came from is marked as moved, a file set aside as state.db.moved-TIME.
     """

@@ -43,6 +43,8 @@ def open_s3(place: str, deadline_s: float) -> S3Objects:
 class S3Objects:
     """Implements ObjectStore; boto3 is loaded with the first call."""
 
+    object_bytes_max = None  # 5 GB, which no state comes near
+
     def __init__(self, bucket: str, prefix: str, *, deadline_s: float) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""

@@ -16,6 +16,7 @@ from fleetctl.operations.commands import exclusive, kept_elsewhere
 from fleetctl.paths import state_dir
 from fleetctl.ports.lease import LeaseHolder
 from fleetctl.state.moving import LOCAL, move_state
+from fleetctl.state.opening import SHARED_PLACES
 from fleetctl.state.shared import SharedStore
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def unlock(site: Site, fleet: str) -> Lease:
     if not isinstance(store, SharedStore):
         raise ConfigError(
             f"the state in {store.location} has nothing to unlock: a lock there ends with its process",
-            hint="this is for a state that machines share: FLEETCTL_STATE=s3://BUCKET/PREFIX",
+            hint=f"this is for a state that machines share: FLEETCTL_STATE is {SHARED_PLACES}",
         )
     with audited(site, "state unlock", fleet=fleet) as attempt, exclusive(site, fleet):
         now = site.clock.now()
@@ -109,7 +110,7 @@ def migrate(site: Site, target: str, environ: Mapping[str, str]) -> int:
     if source == target:
         raise ConfigError(f"the state is in {target} already", hint="name another place")
     if target != LOCAL and "://" not in target:
-        raise ConfigError(f"{target!r} is no place for a state", hint="write s3://BUCKET/PREFIX, or `local`")
+        raise ConfigError(f"{target!r} is no place for a state", hint=f"write {SHARED_PLACES}, or `local`")
     with ExitStack() as held:
         for fleet in sorted({d.fleet for d in site.store.fleets()} | set(site.store.former_fleets())):
             held.enter_context(exclusive(site, fleet))

@@ -38,6 +38,11 @@ class ObjectStore(Protocol):
         """Where the objects lie, for people: s3://bucket/prefix."""
         ...
 
+    @property
+    def object_bytes_max(self) -> int | None:
+        """The most that one object may have; None: more than a state is ever cut into."""
+        ...
+
     def get(self, key: str, *, known: StoredObject | None = None) -> StoredObject | None:
         """Return an object, or None; `known` itself where that is still what there is."""
         ...

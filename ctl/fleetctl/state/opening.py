@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.ports.objects import ObjectStore
 
 _BUSY_S = 30.0
+SHARED_PLACES = "s3://BUCKET/PREFIX or kubernetes://NAMESPACE"  # the forms of a URL, for people
 
 
 class OpenStore(StateStore, Protocol):
@@ -40,6 +41,6 @@ def open_objects(url: str, *, deadline_s: float = _BUSY_S) -> ObjectStore:
     scheme, separator, place = url.partition("://")
     if not (scheme and separator and place):
         raise ConfigError(
-            f"FLEETCTL_STATE: {url!r} is no place for a state", hint="write s3://BUCKET/PREFIX, or unset it"
+            f"FLEETCTL_STATE: {url!r} is no place for a state", hint=f"write {SHARED_PLACES}, or unset it"
         )
     return load_object_store(scheme)(place, deadline_s)

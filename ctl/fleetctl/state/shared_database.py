@@ -256,17 +256,32 @@ class SharedDatabase(Database):
         return len(self._head.segments) >= _SEGMENTS_MAX or segments_bytes > max(base_bytes, _SEGMENTS_BYTES_MIN)
 
     def _with_segment(self, head: StateHead) -> StateHead:
-        part = self._put_part("segment", head, head.changes)
-        return msgspec.structs.replace(head, segments=(*head.segments, part), changes=())
+        parts = self._put_parts("segment", head, head.changes)
+        return msgspec.structs.replace(head, segments=(*head.segments, *parts), changes=())
 
     def _rewritten(self, head: StateHead) -> StateHead:
         rows = self._changes.whole(head.commit)
         bounds = (*range(0, len(rows), _PART_ROWS_MAX), len(rows))
-        base = tuple(self._put_part("base", head, rows[begin:end]) for begin, end in pairwise(bounds))
+        base = tuple(part for begin, end in pairwise(bounds) for part in self._put_parts("base", head, rows[begin:end]))
         return msgspec.structs.replace(head, schema=STEPS[-1].version, base=base, segments=(), changes=())
 
-    def _put_part(self, kind: str, head: StateHead, changes: tuple[RowChange, ...]) -> StatePart:
-        data = pack(changes)
+    def _put_parts(self, kind: str, head: StateHead, changes: tuple[RowChange, ...]) -> tuple[StatePart, ...]:
+        """Write changes as one object, or in halves until each is no larger than an object may be."""
+        data, bytes_max = pack(changes), self._objects.object_bytes_max
+        if bytes_max is None or len(data) <= bytes_max:
+            return (self._put_part(kind, head, data),)
+        if len(changes) == 1:
+            raise StateError(
+                f"{self._where(kind)}: a row of {changes[0].table} has {len(data)} bytes, and {bytes_max} is all that an object may have there",
+                hint="keep the state elsewhere: fleetctl state migrate s3://BUCKET/PREFIX",
+            )
+        middle = len(changes) // 2
+        return (
+            *self._put_parts(kind, head, changes[:middle]),
+            *self._put_parts(kind, head, changes[middle:]),
+        )
+
+    def _put_part(self, kind: str, head: StateHead, data: bytes) -> StatePart:
         key = f"{kind}-{head.commit:012d}-{os.urandom(8).hex()}"
         try:
             self._objects.put(self._key(key), data, replaces=None)

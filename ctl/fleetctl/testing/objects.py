@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import StateError
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ class MemoryObjects:
 
     location = "memory://objects"
 
-    def __init__(self) -> None:
+    def __init__(self, *, object_bytes_max: int | None = None) -> None:
+        self.object_bytes_max = object_bytes_max
         self.objects: dict[str, StoredObject] = {}
         self.written: list[tuple[str, int]] = []  # keys and bytes, in order
         self.reads = 0
@@ -62,6 +64,8 @@ class MemoryObjects:
         """Hold nothing to let go of."""
 
     def _put(self, key: str, data: bytes, replaces: str | None) -> str:
+        if self.object_bytes_max is not None and len(data) > self.object_bytes_max:
+            raise StateError(f"{key} has {len(data)} bytes")
         there = self.objects.get(key)
         if (there.version if there is not None else None) != replaces:
             raise OutdatedVersionError(f"{key} is of another version")
