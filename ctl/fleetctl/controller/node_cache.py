@@ -22,6 +22,11 @@ class _Sighting:
     at: datetime  # what it says was so then
     notice_by_event: bool = False  # its notice is known from an event, which listings may not repeat
 
+    def ends(self, node: Node) -> bool:
+        """Whether this saw the end of what a later word shows, and so is the last one."""
+        is_later = node.state is not NodeState.GONE and node.created_at > self.node.created_at
+        return self.node.state is NodeState.GONE and not is_later
+
     def keeps_notice(self, *, is_event: bool) -> bool:
         """Whether its notice still holds once an event, or an answer, shows the node without one."""
         notice = self.node.notice
@@ -70,12 +75,13 @@ class NodeCache:
         return vanished or any(changed)
 
     def put_node(self, node: Node, *, at: datetime, is_event: bool = False) -> bool:
-        """Take in what was so of one node at an instant; return whether it is news. The end of a node is final.
+        """Take in what was so of one node at an instant; return whether it is news.
 
-        A mere hint ends when whoever gave it, events or answers, shows the node without; a certain notice stays.
+        The end of a node is final, but not of its token: an order that was on its way while its node was made and ended,
+        by another controller that asked again, makes a second one. A mere hint ends when whoever gave it, events or answers, shows the node without; a certain notice stays.
         """
         known = self._seen.get(node.token)
-        if known is not None and (at < known.at or known.node.state is NodeState.GONE):
+        if known is not None and (at < known.at or known.ends(node)):
             return False
         by_event = is_event
         if known is not None and node.notice is None and known.keeps_notice(is_event=is_event):
