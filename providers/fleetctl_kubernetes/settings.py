@@ -30,6 +30,7 @@ MANAGER = "fleetctl"  # our field manager, and who manages what is ours
 MANAGED_BY = "app.kubernetes.io/managed-by"
 _PREFIX = "fleetctl.dev/"
 OWNER, FLEET, LANE, REPLICA = (_PREFIX + name for name in ("owner", "fleet", "lane", "replica"))
+STATE = _PREFIX + "state"  # of which prefix an object of a state is
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
 # On the pods that answer requests: a replica's one, or the leader of its group.
 SERVES = {_PREFIX + "serves": "true"}

@@ -24,14 +24,16 @@ from fleetctl_kubernetes.connection import (
     Object,
     RejectedRequestError,
 )
-from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, ClusterSettings, selector
+from fleetctl_kubernetes.lease_objects import LeaseObjects
+from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, STATE, ClusterSettings, selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.ports.lease import Lease
+
 T = TypeVar("T")
 
-STATE = "fleetctl.dev/state"  # a label: of which prefix an object is
 STATE_KEY = "fleetctl.dev/state-key"  # an annotation: its whole key
 # A ConfigMap's values have a mebibyte together (MaxSecretSize of the API server's validation), a request to etcd 1.5.
 OBJECT_BYTES_MAX = 1_000_000
@@ -75,7 +77,13 @@ class ConfigMapObjects:
         self._deadline_s = deadline_s
         call_s = min(_CALL_S_MAX, max(1.0, deadline_s))
         self._connection = ClusterConnection(settings, timeout_s=(min(3.0, call_s), call_s))
+        self._leases = LeaseObjects(self._connection, self._namespace, self.labels)
         self._path = f"/api/v1/namespaces/{self._namespace}/configmaps"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of everything that the state consists of."""
+        return {MANAGED_BY: MANAGER, STATE: self._prefix or _NO_PREFIX}
 
     @property
     def location(self) -> str:
@@ -130,12 +138,19 @@ class ConfigMapObjects:
         """Return the keys that begin so, sorted."""
 
         def read() -> tuple[str, ...]:
-            labels = {MANAGED_BY: MANAGER, STATE: self._prefix or _NO_PREFIX}
-            found = self._call("GET", self._path, accept=_METADATA_LIST, query={"labelSelector": selector(labels)})
+            query = {"labelSelector": selector(self.labels)}
+            found = self._call("GET", self._path, accept=_METADATA_LIST, query=query)
             items = found.get("items") or ()
             return tuple((each["metadata"].get("annotations") or {}).get(STATE_KEY, "") for each in items)
 
         return tuple(sorted(key for key in self._trying(read) if key and key.startswith(prefix)))
+
+    def show_lease(self, lease: Lease) -> None:
+        """Show a lease as a Lease of the namespace."""
+        try:
+            self._leases.show(lease)
+        except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
+            self._translate(exc)
 
     def close(self) -> None:
         """Close the connections."""
@@ -152,7 +167,7 @@ class ConfigMapObjects:
     def _create(self, key: str, data: bytes) -> Object:
         metadata = {
             "name": object_name(self._prefix, key),
-            "labels": {MANAGED_BY: MANAGER, STATE: self._prefix or _NO_PREFIX},
+            "labels": self.labels,
             "annotations": {STATE_KEY: key},
         }
         body: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": _binary(data)}

@@ -76,6 +76,12 @@ class TestCluster:
             return False
         return True
 
+    def kubeconfig_to(self, url: str) -> str:
+        """Return a kubeconfig for what stands before the API server at another address."""
+        found = json.loads(self.kubeconfig.read_text())
+        found["clusters"][0]["cluster"] = {"server": url}
+        return json.dumps(found)
+
     def names(self, namespace: str) -> list[str]:
         return [pod.metadata.name for pod in self.core.list_namespaced_pod(namespace).items]
 

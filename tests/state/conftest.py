@@ -123,7 +123,7 @@ class ClusterPlace:
         """Where it lies, as FLEETCTL_STATE names it."""
         return f"kubernetes:///{NAMESPACE}/{self.prefix}"
 
-    def open(self, *, journal_entries_max: int = 100_000, deadline_s: float = 30.0) -> OpenStore:
+    def open(self, *, journal_entries_max: int = 100_000, deadline_s: float = 30.0) -> SharedStore:
         """Return a store on the prefix."""
         objects = open_objects(self.url, deadline_s=deadline_s)
         return SharedStore(objects, clock=self.clock, deadline_s=deadline_s, journal_entries_max=journal_entries_max)

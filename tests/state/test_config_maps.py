@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import socket
-import threading
 from collections import Counter
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4  # noqa: TID251  # a name for what no other test may have
@@ -17,12 +17,14 @@ from uuid import uuid4  # noqa: TID251  # a name for what no other test may have
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from kubernetes import client
 
 from fleetctl.cli.main import main
 from fleetctl.environment import STATE_URL, state_variables
-from fleetctl.errors import ConfigError, CredentialsError, StateError
+from fleetctl.errors import ConfigError, CredentialsError, FencedError, StateError
 from fleetctl.model.subject import Subject
 from fleetctl.paths import state_db
+from fleetctl.ports.lease import LeaseHolder
 from fleetctl.ports.objects import OutdatedVersionError, UnconfirmedWriteError
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.state.opening import open_objects, open_store
@@ -30,7 +32,7 @@ from fleetctl.state.shared import SharedStore
 from fleetctl.state.shared_identity import check_conditions
 from fleetctl.testing.samples import EPOCH
 from fleetctl_kubernetes.state_objects import OBJECT_BYTES_MAX, object_name
-from tests.kube.fault_proxy import Fault, FaultProxy, fault_proxy
+from tests.kube.fault_proxy import Fault, FaultProxy, proxy_thread
 from tests.state.conftest import NAMESPACE
 from tests.state.test_s3 import COMMITS, spawn
 from tests.state.test_state_commands import fill
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.state.opening import OpenStore
+    from fleetctl.testing.clocks import ManualClock
     from tests.kube.api_server import ApiServer
     from tests.state.conftest import ClusterPlace
 
@@ -49,29 +52,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 @contextmanager
 def proxied(server: ApiServer, path: Path, choose: Callable[[str, str], Fault | None]) -> Iterator[FaultProxy]:
-    """Run a proxy before the API server on a thread of its own, and write a kubeconfig that leads to it."""
-    loop, started = asyncio.new_event_loop(), threading.Event()
-    found: list[FaultProxy] = []
-
-    async def serve() -> None:
-        async with fault_proxy(server.url) as (proxy, url):
-            proxy.choose = choose
-            found.append(proxy)
-            server.kubeconfig_to(url, path)
-            ended.clear()
-            started.set()
-            await ended.wait()
-
-    ended = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert started.wait(20)
-    try:
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(timeout=20)
-        loop.close()
+    """Run a proxy before the API server, and write a kubeconfig that leads to it."""
+    with proxy_thread(server.url, choose) as (proxy, url):
+        server.kubeconfig_to(url, path)
+        yield proxy
 
 
 def test_six_processes_of_which_two_are_killed_and_whose_answers_are_lost_write_each_line_once(
@@ -292,6 +276,60 @@ def test_a_state_moves_into_the_cluster_and_back(
     with closing(open_store("")) as store:
         assert store.owner == owner
         assert [each.reason for each in store.journal("alpha", subjects=(Subject.lane("short"),))] == ["one", "two"]
+
+
+def test_whoever_holds_a_fleet_is_shown_as_a_lease_and_nobody_is_who_was_fenced(
+    cluster_place: ClusterPlace, clock: ManualClock
+) -> None:
+    leases = client.CoordinationV1Api(cluster_place.server.api)
+    name = f"fleetctl-{cluster_place.prefix}.demo"
+
+    def shown() -> Any:
+        return leases.read_namespaced_lease(name, NAMESPACE).spec
+
+    with closing(cluster_place.open()) as store, closing(cluster_place.open()) as other:
+        first = store.under(store.acquire_lease("demo", holder("pod-a"), now=clock.now()))
+        assert (shown().holder_identity, shown().lease_transitions, shown().lease_duration_seconds) == (
+            "pod-a_7",
+            1,
+            30,
+        )
+        acquired = shown().acquire_time
+        first.renew_lease(now=clock.now() + timedelta(seconds=5))
+        assert (shown().renew_time - acquired).total_seconds() == 5
+        assert shown().acquire_time == acquired
+        other.break_lease("demo", holder("pod-b"), now=clock.now())
+        assert (shown().holder_identity or "", shown().lease_transitions) == ("", 2)
+        second = other.under(other.acquire_lease("demo", holder("pod-b"), now=clock.now()))
+        with pytest.raises(FencedError):
+            first.renew_lease(now=clock.now())
+        # Frozen between its last write to the state and showing it: it shows itself over nobody.
+        stored = store.lease("demo")
+        assert stored is not None
+        with closing(open_objects(cluster_place.url)) as objects:
+            objects.show_lease(replace(stored, epoch=1, holder=holder("pod-a")))
+        assert (shown().holder_identity, shown().lease_transitions) == ("pod-b_7", 3)
+        second.release_lease(now=clock.now())
+        assert (shown().holder_identity or "", shown().lease_transitions) == ("", 3)
+
+
+def test_a_lease_object_that_is_another_programs_is_left_alone_and_the_lease_holds(
+    cluster_place: ClusterPlace, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases = client.CoordinationV1Api(cluster_place.server.api)
+    name = f"fleetctl-{cluster_place.prefix}.demo"
+    leases.create_namespaced_lease(NAMESPACE, {"metadata": {"name": name}, "spec": {"holderIdentity": "theirs"}})
+    with closing(cluster_place.open()) as store:
+        held = store.under(store.acquire_lease("demo", holder("pod-a"), now=clock.now()))
+        held.renew_lease(now=clock.now())
+        held.check_lease()
+    assert [record.message for record in caplog.records if "somebody else's" in record.message] != []
+    assert len([record for record in caplog.records if "is not shown" in record.message]) <= 2
+    assert leases.read_namespaced_lease(name, NAMESPACE).spec.holder_identity == "theirs"
+
+
+def holder(host: str) -> LeaseHolder:
+    return LeaseHolder(pid=7, host=host, boot_id=f"boot of {host}", started_at=EPOCH)
 
 
 class ClusterStoreMachine(StoreMachine):

@@ -34,3 +34,8 @@ PRIORITY_RIGHTS = tuple((verb, "priorityclasses.scheduling.k8s.io") for verb in 
 PRIORITY_NAMED_RIGHTS = tuple((verb, "priorityclasses.scheduling.k8s.io") for verb in ("get", "patch", "delete"))
 # To see whether its namespace is there; a Role in that namespace can grant it.
 OWN_NAMESPACE_RIGHT = ("get", "namespaces")
+# In the namespace of a state that is kept in the cluster; without the second line leases are not shown, and hold all the same.
+STATE_RIGHTS = (
+    *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
+    *((verb, "leases.coordination.k8s.io") for verb in ("create", "get", "patch")),
+)

@@ -14,6 +14,8 @@ from fleetctl.ports.objects import OutdatedVersionError, StoredObject, Unconfirm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.ports.lease import Lease
+
 T = TypeVar("T")
 
 _BUCKET = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]")
@@ -99,6 +101,9 @@ class S3Objects:
             return tuple(each["Key"] for page in pages for each in page.get("Contents", ()))
 
         return tuple(sorted(key.removeprefix(self._prefix) for key in self._trying(read)))
+
+    def show_lease(self, lease: Lease) -> None:
+        """Show nothing: a bucket has no form for it."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -36,8 +36,11 @@ def provider_move_refusal(site: Site, before: Desired, profile: Profile) -> Conf
     if capability is None:
         return None
     environment = site.host.environment(profile.name)
+    set_here = {name: value for name, value in os.environ.items() if value}
     kept = environment.inherited if environment is not None else {}
-    here = {**kept, **{name: value for name, value in os.environ.items() if value}}
+    if environment is None and site.store.is_shared:
+        kept = set_here  # another machine brought it up, where files may lie elsewhere: this one's variables are its own matter
+    here = {**kept, **set_here}
     declared = capability.declared
     moves = place_moves(
         declared, _in_force(declared, old.provider_settings, kept), _in_force(declared, new.provider_settings, here)

@@ -10,6 +10,8 @@ from fleetctl.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetctl.ports.lease import Lease
+
 
 class OutdatedVersionError(StateError):
     """Nothing was written: the object is of another version than the one that the write was to replace."""
@@ -60,6 +62,10 @@ class ObjectStore(Protocol):
 
     def list_keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys that begin so, sorted."""
+        ...
+
+    def show_lease(self, lease: Lease) -> None:
+        """Show a stored lease where people look for such things there, if anywhere; nothing is decided by what is shown."""
         ...
 
     def close(self) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from fleetctl.clock import SYSTEM_CLOCK, BlockingClock
-from fleetctl.errors import LockHeldError, StateError
+from fleetctl.errors import FleetctlError, LockHeldError, StateError
 from fleetctl.ports.objects import OutdatedVersionError
 from fleetctl.state.lease_watch import LeaseWatch
 from fleetctl.state.shared_database import HEAD_BYTES_MAX, SharedDatabase
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_log = logging.getLogger("fleetctl.state")
 _DEADLINE_S = 30.0
 _AGAIN_S = 0.05  # a commit takes about as long; who lost is not to lose to the same one again
 _AGAIN_S_MAX = 1.0
@@ -55,6 +58,7 @@ class SharedPartitions:
         self._lease: Lease | None = None
         self._watch = LeaseWatch(clock)
         self._dice = Random(os.urandom(8))
+        self._show_fault = ""
         self._opening = threading.Lock()
         self._stores: dict[str, SqliteStore] = {}
         self._databases: dict[str, SharedDatabase] = {}
@@ -75,7 +79,7 @@ class SharedPartitions:
                 self._watch.check(store.lease(fleet), holder)
                 return store.acquire_lease(fleet, holder, now=now, after=after)
 
-        return self._write(fleet, take)
+        return self._shown(self._write(fleet, take))
 
     def break_lease(self, fleet: str, holder: LeaseHolder, *, now: datetime) -> Lease:
         """Fence whoever holds a fleet, alive or not, and leave it to the next controller. Return the lease that did it."""
@@ -86,7 +90,9 @@ class SharedPartitions:
                 store.under(lease).release_lease(now=now)
                 return lease
 
-        return self._write(fleet, take)
+        lease = self._write(fleet, take)
+        self._shown(replace(lease, released_at=now))
+        return lease
 
     def partitions(self) -> tuple[str, ...]:
         """Return the fleets of which anything is stored; the empty name stands for what belongs to none."""
@@ -114,11 +120,25 @@ class SharedPartitions:
                 self._lease.fleet,
                 lambda s: s.renew_lease(now=now, monotonic_s=monotonic_s, accounts_for_clock=accounts_for_clock),
             )
+            self._shown(replace(self._lease, renewed_at=now))
 
     def release_lease(self, *, now: datetime) -> None:
         """Note that the holder of the lease has ended by itself. Raises FencedError."""
         if self._lease is not None:
             self._write(self._lease.fleet, lambda s: s.release_lease(now=now))
+            self._shown(replace(self._lease, renewed_at=now, released_at=now))
+
+    def _shown(self, lease: Lease) -> Lease:
+        """Return a lease that was stored, once it is shown; that it cannot be is said once, and keeps nobody from working."""
+        try:
+            self._objects.show_lease(lease)
+        except FleetctlError as exc:
+            if exc.message != self._show_fault:
+                _log.warning("the lease of epoch %d on %s is not shown: %s", lease.epoch, lease.fleet, exc.message)
+            self._show_fault = exc.message
+        else:
+            self._show_fault = ""
+        return lease
 
     @contextmanager
     def while_leased(self) -> Iterator[None]:

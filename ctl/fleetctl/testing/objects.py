@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from fleetctl.ports.lease import Lease
+
 
 class MemoryObjects:
     """Implements ObjectStore."""
@@ -23,6 +25,8 @@ class MemoryObjects:
         self.objects: dict[str, StoredObject] = {}
         self.written: list[tuple[str, int]] = []  # keys and bytes, in order
         self.reads = 0
+        self.shown: list[Lease] = []
+        self.show_fault: StateError | None = None
         self.before_put: Callable[[str], None] = lambda _: None
         self._dice: random.Random | None = None
         self._lost = 0.0
@@ -59,6 +63,12 @@ class MemoryObjects:
         """Return the keys that begin so."""
         with self._turn:
             return tuple(sorted(key for key in self.objects if key.startswith(prefix)))
+
+    def show_lease(self, lease: Lease) -> None:
+        """Keep a lease that is shown."""
+        self.shown.append(lease)
+        if self.show_fault is not None:
+            raise self.show_fault
 
     def close(self) -> None:
         """Hold nothing to let go of."""

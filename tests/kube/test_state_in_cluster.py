@@ -1,0 +1,150 @@
+"""A fleet whose state is in the cluster and whose controller is frozen while another machine's takes it over."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from kubernetes import client
+
+from fleetctl_kubernetes.settings import REPLICA
+from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.kube.cluster import until
+from tests.kube.fault_proxy import Fault, FaultProxy, proxy_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kube.cluster import TestCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+NAMESPACE = "shared"
+PROFILE = """
+apiVersion: fleetctl/v1
+name: held
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
+engine: emulator
+emulator: {flavour: vllm, startup: 500ms, speed: 4}
+provider: kubernetes
+workload:
+  peak_rps: 2
+  prompt_tokens: {p50: 300, p99: 2000}
+  output_tokens: {p50: 64, p99: 200}
+lanes:
+  short:
+    slo: {ttft: {p99: 1s}, itl: {p99: 90ms}}
+    max_wait: 10s
+    replicas: {min: 1, max: 3}
+capacity: {gpus: [L40S], on_demand: minimum, max_nodes: 4}
+"""
+
+
+@pytest.fixture
+def homes(cluster: TestCluster, tmp_path: Path) -> Iterator[tuple[Home, Home, FaultProxy]]:
+    """Two users' directories that see one state; what the first asks of the API server goes through a proxy."""
+    cluster.namespace(NAMESPACE)
+    roots = [Path(tempfile.mkdtemp(prefix="fk-")) for _ in range(2)]
+    with proxy_thread(str(cluster.api.configuration.host)) as (proxy, url):
+        proxied = tmp_path / "proxied"
+        proxied.write_text(cluster.kubeconfig_to(url))
+        variables = {
+            "FLEETCTL_STATE": f"kubernetes://{NAMESPACE}", "FLEETCTL_KUBE_NAMESPACE": NAMESPACE,
+            "FLEETCTL_KUBE_IMAGE": "tests/emulator:1",
+        }  # fmt: skip
+        here = Home(root=roots[0], env={**variables, "KUBECONFIG": str(proxied)})
+        there = Home(root=roots[1], env={**variables, "KUBECONFIG": str(cluster.kubeconfig)})
+        yield here, there, proxy
+        here.run("down", "held", "--yes")  # where a test failed
+        left = [*here.kill_everything(), *there.kill_everything()]
+    cluster.core.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
+    cluster.core.delete_namespace(NAMESPACE)
+    for root in roots:
+        shutil.rmtree(root, ignore_errors=True)
+    assert left == []
+
+
+def test_a_frozen_controller_wakes_after_a_takeover_and_writes_and_creates_nothing(
+    cluster: TestCluster, homes: tuple[Home, Home, FaultProxy], tmp_path: Path
+) -> None:
+    here, there, proxy = homes
+    profile = tmp_path / "held.yaml"
+    profile.write_text(PROFILE)
+    here.fleetctl("up", str(profile), "--yes", "--port", str(free_port()), timeout_s=240)
+    controller = here.status("held").controller_pid
+    assert controller is not None
+    until(lambda: lease(cluster).holder_identity.endswith(f"_{controller}"), "the lease shows who holds it")
+    assert lease(cluster).lease_transitions == 1
+
+    # The next pod's create is on its way when the machine freezes.
+    released = threading.Event()
+    proxy.faults.append(Fault(method="POST", path="/pods", until=released))
+    here.fleetctl("scale", "short=2", "-f", "held")
+    until(lambda: proxy.held, "a pod is ordered")
+    frozen = [process for process in here.processes() if process.pid == controller or "gateway" in process.cmdline()[2]]
+    for process in frozen:
+        process.suspend()
+    there.fleetctl("state", "unlock", "held", "--yes")
+    there.fleetctl("up", str(profile), "--yes", "--port", str(free_port()), timeout_s=240)
+    taken = lease(cluster)
+    assert taken.holder_identity.endswith(f"_{there.status('held').controller_pid}")
+    assert taken.lease_transitions == 3, "one that was broken, and the next controller's"
+
+    proxy.answers.clear()
+    released.set()
+    until(lambda: creates(proxy), "the late create is answered")
+    proxy.answers.clear()
+    for process in frozen:
+        process.send_signal(signal.SIGCONT)
+    psutil.wait_procs([psutil.Process(controller)] if psutil.pid_exists(controller) else [], timeout=60)
+    until(lambda: is_fenced(here), f"the controller that was frozen has ended:\n{here.logs()}")
+
+    until(
+        lambda: pods(cluster) == known(there),
+        f"every pod is a replica's, and every replica has one: {pods(cluster)}, {known(there)}\n{there.logs()}",
+        within_s=120,
+    )
+    written = [each for each in proxy.answers if each[0] != "GET" and each[2] < 300 and not is_review(each[1])]
+    assert written == [], "who was fenced has written nothing"
+    assert lease(cluster).lease_transitions == 3
+    there.fleetctl("down", "held", "--yes", timeout_s=120)
+    until(lambda: pods(cluster) == [], "no pod is left")
+    until(lambda: not lease(cluster).holder_identity, "nobody holds a fleet that is down")
+    until(lambda: not there.processes(), "no process is left where it was kept")
+    here.fleetctl(
+        "down", "held", "--yes", timeout_s=120
+    )  # the gateway of the machine that was frozen, which has served on
+    until(lambda: not here.processes(), "no process is left")
+
+
+def lease(cluster: TestCluster) -> Any:
+    return client.CoordinationV1Api(cluster.api).read_namespaced_lease("fleetctl.held", NAMESPACE).spec
+
+
+def pods(cluster: TestCluster) -> list[str]:
+    """Return whose pods there are, one name for each pod."""
+    found = cluster.core.list_namespaced_pod(NAMESPACE, label_selector=REPLICA).items
+    return sorted(each.metadata.labels[REPLICA] for each in found if each.metadata.deletion_timestamp is None)
+
+
+def creates(proxy: FaultProxy) -> list[int]:
+    """Return how the API server answered creates of pods: 201, or 409 where there is one of that name."""
+    return [status for method, path, status in proxy.answers if method == "POST" and path.endswith("/pods")]
+
+
+def known(home: Home) -> list[str]:
+    return sorted(row.record.id for row in live_replicas(home.status("held")))
+
+
+def is_fenced(home: Home) -> bool:
+    return "epoch 1 on fleet held is over" in home.logs(chars=20_000)
+
+
+def is_review(path: str) -> bool:
+    return path.endswith("accessreviews")
