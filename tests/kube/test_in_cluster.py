@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 import yaml
 from kubernetes import client
@@ -25,11 +26,13 @@ from fleetctl.catalogue.kubernetes_rights import (
     PRIORITY_NAMED_RIGHTS,
     PRIORITY_RIGHTS,
     RIGHTS,
+    STATE_RIGHTS,
 )
 from fleetctl_kubernetes.settings import REPLICA
 from tests.e2e.fleet import Home, free_port
 from tests.kube.cluster import until
 from tests.kube.test_render import kubectl
+from tests.own_processes import processes_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,16 +71,17 @@ def port() -> int:
 
 
 @pytest.fixture
-def home(cluster: TestCluster, port: int, tmp_path: Path) -> Iterator[Home]:
-    """What the manifests of a fleet were applied from."""
+def home(request: pytest.FixtureRequest, cluster: TestCluster, port: int, tmp_path: Path) -> Iterator[Home]:
+    """What the manifests of a fleet were applied from; a test's parameter has further options of `render`."""
     root = Path(tempfile.mkdtemp(prefix="fc-"))
     home = Home(root=root, env={"KUBECONFIG": str(cluster.kubeconfig), "FLEETCTL_KUBE_NAMESPACE": NAMESPACE})
     cluster.namespace(NAMESPACE)
     (tmp_path / "kept.yaml").write_text(PROFILE.replace("PORT", str(port)))
     out = str(tmp_path / "out")
     home.fleetctl(
-        "render", str(tmp_path / "kept.yaml"), "-o", out, "--target", "in-cluster", "--image", "tests/fleetctl:1"
-    )
+        "render", str(tmp_path / "kept.yaml"), "-o", out, "--target", "in-cluster", "--image", "tests/fleetctl:1",
+        *getattr(request, "param", ()),
+    )  # fmt: skip
     applied = kubectl(cluster, "apply", "--server-side", "--validate=strict", "-f", f"{out}/in-cluster")
     assert applied.returncode == 0, applied.stderr
     yield home
@@ -107,12 +111,20 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
         found = reviews.create_subject_access_review({"spec": {"user": user, "resourceAttributes": wanted}})
         return bool(found.status.allowed)
 
-    granted = {*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT}
+    granted = {
+        *RIGHTS,
+        *NETWORK_RIGHTS,
+        *GROUP_RIGHTS,
+        *CLAIM_RIGHTS,
+        *AUTOSCALER_RIGHTS,
+        OWN_NAMESPACE_RIGHT,
+        *STATE_RIGHTS,
+    }
     of_cluster = {*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *CLAIM_NODE_RIGHTS, *PRIORITY_RIGHTS}
     verbs = ("create", "get", "list", "watch", "update", "patch", "delete", "deletecollection")
     kinds = sorted({kind for _, kind in granted})
     kinds += ["pods/exec", "pods/eviction", "serviceaccounts/token", "persistentvolumeclaims"]
-    kinds += ["roles.rbac.authorization.k8s.io", "deployments.apps", "leases.coordination.k8s.io"]
+    kinds += ["roles.rbac.authorization.k8s.io", "deployments.apps", "customresourcedefinitions.apiextensions.k8s.io"]
     assert {(verb, kind) for verb in verbs for kind in kinds if may(verb, kind)} == granted
     nodes = {kind for _, kind in of_cluster}
     assert {(verb, kind) for verb in verbs for kind in nodes if may(verb, kind, namespace="")} == of_cluster
@@ -124,6 +136,56 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
     assert theirs == {"create", "list"}
 
 
+def test_a_fleet_whose_state_is_in_the_cluster_outlives_its_pod_however_that_ends(
+    cluster: TestCluster, home: Home, port: int
+) -> None:
+    core = cluster.core
+    secret = {"metadata": {"name": "kept-fleetctl-secrets"}, "stringData": {"LLM_KEY": KEY}}
+    core.create_namespaced_secret(NAMESPACE, secret)
+    until(lambda: is_ready(cluster), f"the pod is ready:\n{log(cluster)}", within_s=180)
+    assert answer(cluster, port)
+    started = set(engines(cluster))
+    outside = Home(root=home.root, env={**home.env, "FLEETCTL_STATE": f"kubernetes://{NAMESPACE}"})
+    epochs = [epoch(outside)]
+    for grace_s in (30, 0):  # ended as Kubernetes does, and gone with its machine
+        before = our_pod(cluster).metadata.uid
+        if not grace_s:
+            kill_inside(cluster)
+        core.delete_namespaced_pod(our_pod(cluster).metadata.name, NAMESPACE, grace_period_seconds=grace_s)
+        until(
+            lambda before=before: is_ready(cluster) and our_pod(cluster).metadata.uid != before,  # type: ignore[misc]  # bound now
+            f"another is ready:\n{log(cluster)}",
+            within_s=180,
+        )
+        assert answer(cluster, port)
+        epochs.append(epoch(outside))
+    assert epochs == sorted(set(epochs)), "each takes the lease anew"
+    assert set(engines(cluster)) == started, "nothing was lost, and nothing ordered twice"
+    holder = client.CoordinationV1Api(cluster.api).read_namespaced_lease("fleetctl.kept", NAMESPACE).spec
+    assert holder.lease_transitions == epochs[-1]
+    # From outside, by its state alone: the controller in the cluster reads what was written.
+    assert "kept" in outside.fleetctl("status", "kept")
+    outside.fleetctl("down", "kept", "--yes", timeout_s=120)
+    until(lambda: engines(cluster) == [], "no engine is left", within_s=120)
+    assert outside.processes() == []
+
+
+def kill_inside(cluster: TestCluster) -> None:
+    """Kill all that runs in our pod at once, as the death of its machine does."""
+    inside = processes_under(str(cluster.directory / "pods"))
+    ours = [p for p in inside if any(word.endswith((".controller", ".gateway", "/fleetctl")) for word in p.cmdline())]
+    assert len(ours) >= 3, [p.cmdline() for p in inside]
+    for process in ours:
+        process.kill()
+    psutil.wait_procs(ours, timeout=10)
+
+
+def epoch(home: Home) -> int:
+    (kept,) = home.query("state", "show")["fleets"]
+    return int(kept["epoch"])
+
+
+@pytest.mark.parametrize("home", [("--state-on-claim",)], indirect=True)
 def test_a_fleet_kept_in_the_cluster_answers_and_outlives_its_gateways_pod(
     cluster: TestCluster, home: Home, port: int
 ) -> None:

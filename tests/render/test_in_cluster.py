@@ -32,16 +32,25 @@ def test_a_fleets_own_processes_are_one_pod_with_its_profile_rights_and_state() 
     text = rendered(profile())
     objects = {each["kind"]: each for each in yaml.safe_load_all(text)}
     assert list(objects) == [
-        "ServiceAccount", "Role", "RoleBinding", "ConfigMap", "PersistentVolumeClaim", "Deployment", "Service",
-        "ClusterRole", "ClusterRoleBinding",
+        "ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "Service", "ClusterRole", "ClusterRoleBinding",
     ]  # fmt: skip
     assert yaml.safe_load(objects["ConfigMap"]["data"]["fleet.yaml"]) == CLUSTER.written
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     kept = [each for each in container["env"] if "secretKeyRef" in each.get("valueFrom", {})]
     assert [each["name"] for each in kept] == ["LLM_KEY"]
+    assert {"name": "FLEETCTL_STATE", "value": "kubernetes://llm"} in container["env"]
     assert "Create the Secret chat-fleetctl-secrets there yourself, with LLM_KEY." in text
     assert rendered(profile()) == text
+
+
+def test_a_state_on_a_claim_takes_no_rights_in_the_cluster_for_it() -> None:
+    text = rendered(profile(), replace(CLUSTER, is_state_on_claim=True))
+    objects = {each["kind"]: each for each in yaml.safe_load_all(text)}
+    assert objects["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert "FLEETCTL_STATE" not in text
+    assert "leases" not in str(objects["Role"]["rules"])
+    assert "leases" in rendered(profile())
 
 
 def test_another_profile_is_another_pod() -> None:

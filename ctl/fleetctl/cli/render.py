@@ -49,6 +49,13 @@ def render(
             help="Of --target in-cluster: built from the Containerfile.",
         ),
     ] = "",
+    state_on_claim: Annotated[
+        bool,
+        typer.Option(
+            "--state-on-claim",
+            help="Of --target in-cluster: keep the state on a PersistentVolumeClaim, not in the namespace's ConfigMaps.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -72,7 +79,9 @@ def render(
         engine=engine,
         target=target,
         additions=chosen,
-        cluster=InCluster(written=found.source.tree, namespace=namespace, image=image),
+        cluster=InCluster(
+            written=found.source.tree, namespace=namespace, image=image, is_state_on_claim=state_on_claim
+        ),
         force=force,
     )
     write("".join(f"{path}\n" for path in written))

@@ -18,7 +18,7 @@ from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_sect
 from fleetctl.cli.progress import Progress, confirm, note_cautions, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.core.plan.surge import surge_cautions
-from fleetctl.errors import ConfigError
+from fleetctl.errors import ConfigError, UnavailableError
 from fleetctl.model.desired import Desired
 from fleetctl.model.plan import Plan
 from fleetctl.model.preflight import Finding
@@ -93,12 +93,36 @@ def up(
         return
     if not changes.is_applied and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
-    result = _applied(site, found, planned, findings, progress, override_freeze, None if detach or stay else timeout_s)
-    write(f"{found.gateway.url}/v1\n")
     if stay:
+        _applied_for_good(site, found, planned, findings, progress, override_freeze)
+        write(f"{found.gateway.url}/v1\n")
         _stay(site, found.name, progress)
+        return
+    result = _applied(site, found, planned, findings, progress, override_freeze, None if detach else timeout_s)
+    write(f"{found.gateway.url}/v1\n")
     if found.control.mode is Mode.SHADOW:
         _tell_outdated(site, result.desired, progress)
+
+
+def _applied_for_good(  # as given to `up`
+    site: Site,
+    found: Profile,
+    planned: Plan,
+    findings: tuple[Finding, ...],
+    progress: Progress,
+    override_freeze: bool,
+) -> None:
+    """Have the fleet as planned; that its controller does not answer yet is for whoever keeps it.
+
+    One that waits for the end of another machine's lease has its first word after half a minute.
+    """
+    try:
+        _applied(site, found, planned, findings, progress, override_freeze, None)
+    except UnavailableError as exc:
+        desired = site.store.fleet(found.name)
+        if desired is None or desired.profile != found:
+            raise
+        progress.note(f"{exc.message}; waiting for it")
 
 
 def _applied(  # noqa: PLR0917  # as given to `up`

@@ -56,6 +56,7 @@ class InCluster:
     written: Mapping[str, Any]  # the profile, as its file says it
     namespace: str
     image: str
+    is_state_on_claim: bool = False
 
 
 def render(  # noqa: PLR0913  # what is written, and for what
@@ -99,7 +100,7 @@ def _in_cluster(
         raise ConfigError(
             "the engines of a fleet that a cluster keeps are its profile's own", hint="leave --engine out"
         )
-    place = ClusterPlace(namespace=cluster.namespace, image=cluster.image)
+    place = ClusterPlace(namespace=cluster.namespace, image=cluster.image, is_state_on_claim=cluster.is_state_on_claim)
     return render_in_cluster(profile, plan, engine_of, written=cluster.written, place=place)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import FleetctlError, StateError, UnavailableError
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.operations.commands import ensure_controller
+from fleetctl.operations.commands import ensure_controller, kept_elsewhere
 from fleetctl.ports.host import OrphanedProcess
 
 if TYPE_CHECKING:
@@ -24,15 +24,14 @@ _ROUNDS = 3
 def keep(site: Site, fleet: str, *, waits: Callable[[float], bool]) -> None:
     """Have a controller at work on a fleet that should be there, until `waits(seconds)` returns that we are to go.
 
-    A fleet that was taken down meanwhile is left down.
+    A fleet that was taken down meanwhile is left down; one that another machine keeps is taken over once that has let go.
     """
-    was_down = False
+    was_down, kept_by = False, ""
     while not waits(LOOK_S):
         try:
             desired = site.store.fleet(fleet)
             if desired is not None and not site.host.processes(fleet).is_any:
-                _log.warning("neither controller nor gateway of %s lives; started again", fleet)
-                ensure_controller(site, fleet)
+                kept_by = _taken_over(site, fleet, kept_by)
         except FleetctlError as exc:
             # What cannot be read or started now is tried again: whoever supervises us sees the log.
             _log.error("%s", exc.message)
@@ -41,6 +40,19 @@ def keep(site: Site, fleet: str, *, waits: Callable[[float], bool]) -> None:
         if is_down and not was_down:
             _log.info("%s was taken down; nothing is kept until this is started again", fleet)
         was_down = is_down
+
+
+def _taken_over(site: Site, fleet: str, kept_by: str) -> str:
+    """Start a fleet's processes unless another machine's keep it; return who does, empty: we. `kept_by` is whom we told of."""
+    elsewhere = kept_elsewhere(site, fleet)
+    if elsewhere is None:
+        _log.warning("neither controller nor gateway of %s lives; started again", fleet)
+        ensure_controller(site, fleet)
+        return ""
+    holder = f"process {elsewhere.holder.pid} on {elsewhere.holder.host}"
+    if holder != kept_by:
+        _log.info("%s is kept by %s; standing by", fleet, holder)
+    return holder
 
 
 def leave(site: Site, fleet: str, *, within_s: float) -> None:

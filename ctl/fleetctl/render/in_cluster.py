@@ -22,6 +22,7 @@ from fleetctl.catalogue.kubernetes_rights import (
     PRIORITY_NAMED_RIGHTS,
     PRIORITY_RIGHTS,
     RIGHTS,
+    STATE_RIGHTS,
 )
 from fleetctl.errors import ConfigError
 from fleetctl.variables import references
@@ -52,6 +53,7 @@ class ClusterPlace:
 
     namespace: str
     image: str  # built from this version's Containerfile
+    is_state_on_claim: bool = False  # on a volume of the pod's own, not in ConfigMaps
 
 
 def render_in_cluster(
@@ -71,12 +73,13 @@ def render_in_cluster(
     labels = {"app.kubernetes.io/name": "fleetctl", "app.kubernetes.io/part-of": profile.name}
     text = yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True, width=120)
     secrets = sorted(set(references(profile, plan, engine_of)))
+    rights = _IN_NAMESPACE if place.is_state_on_claim else (*_IN_NAMESPACE, *STATE_RIGHTS)
     objects: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount"},
-        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules(_IN_NAMESPACE)},
+        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules(dict.fromkeys(rights))},
         _binding("RoleBinding", "Role", name, name, place.namespace),
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"fleet.yaml": text}},
-        _claim(),
+        *([_claim()] if place.is_state_on_claim else ()),
         _deployment(profile, name, labels, text, secrets, place),
         _service(profile, labels),
     ]
@@ -166,8 +169,14 @@ def _deployment(  # all of it is in the one object
 ) -> Object:
     pod_labels = {**labels, "app.kubernetes.io/component": "gateway", "fleetctl.dev/fleet": profile.name}
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    # Locks, sockets, logs and the routing table lie there too: without a claim they are this pod's own.
+    at = (
+        {"persistentVolumeClaim": {"claimName": name}}
+        if place.is_state_on_claim
+        else {"emptyDir": {"sizeLimit": "1Gi"}}
+    )
     volumes: list[Object] = [
-        {"name": "state", "persistentVolumeClaim": {"claimName": name}},
+        {"name": "state", **at},
         {"name": "profile", "configMap": {"name": name}},
         {"name": "tmp", "emptyDir": {}},
     ]
@@ -196,7 +205,8 @@ def _deployment(  # all of it is in the one object
         "kind": "Deployment",
         "spec": {
             "replicas": 1,
-            "strategy": {"type": "Recreate"},  # the next pod gets the state once this one has let go of it
+            # The next pod gets the claim, or the lease, once this one has let go of it: before, it could not be ready.
+            "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": template,
         },
@@ -208,6 +218,8 @@ def _container(profile: Profile, secret: str, secrets: list[str], place: Cluster
         "HOME": _STATE, "XDG_STATE_HOME": f"{_STATE}/state", "XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp",  # noqa: S108  # the container's own
         "FLEETCTL_KUBE_IMAGE": place.image, "FLEETCTL_KUBE_GATEWAY_SOURCE": "pods", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1",
     }  # fmt: skip
+    if not place.is_state_on_claim:
+        fixed["FLEETCTL_STATE"] = f"kubernetes://{place.namespace}"
     env: list[Object] = [{"name": key, "value": value} for key, value in fixed.items()]
     env.append({"name": "FLEETCTL_KUBE_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}})
     env += [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in secrets]
