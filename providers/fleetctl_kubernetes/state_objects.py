@@ -111,9 +111,9 @@ class ConfigMapObjects:
         except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
             try:
                 self._translate(exc)
-            except _PassingError as passing:
+            except _UnansweredError as passing:
                 raise UnconfirmedWriteError(passing.message) from exc
-            except _MissingError as missing:
+            except _AbsentObjectError as missing:
                 if replaces is None:
                     raise self._no_namespace(missing) from exc
                 raise OutdatedVersionError(missing.message) from exc
@@ -131,7 +131,7 @@ class ConfigMapObjects:
 
         try:
             self._trying(remove)
-        except (_MissingError, OutdatedVersionError):
+        except (_AbsentObjectError, OutdatedVersionError):
             return  # another has removed it meanwhile
 
     def list_keys(self, prefix: str) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class ConfigMapObjects:
             except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
                 try:
                     self._translate(exc)
-                except _PassingError as passing:
+                except _UnansweredError as passing:
                     if SYSTEM_CLOCK.monotonic_s() + pause_s > until_s:
                         raise StateError(
                             f"{self.location} has not answered for {self._deadline_s:g} s: {passing.message}",
@@ -239,7 +239,7 @@ class ConfigMapObjects:
         """Raise an error of the state for one of a call's."""
         match exc:
             case NotThereError():
-                raise _MissingError(f"{self.location}: {exc.message}") from exc
+                raise _AbsentObjectError(f"{self.location}: {exc.message}") from exc
             case ConflictError() if "resourcequotas" not in exc.message:  # which conflict with others that create now
                 raise OutdatedVersionError(f"{self.location}: {exc.message}") from exc
             case CredentialsError() if "being terminated" in exc.message:
@@ -254,19 +254,19 @@ class ConfigMapObjects:
             case RejectedRequestError():
                 raise StateError(f"{self.location}: {exc.message}", hint="see `fleetctl doctor`") from exc
             case ProviderError():
-                raise _PassingError(f"{self.location}: {exc.message}") from exc
+                raise _UnansweredError(f"{self.location}: {exc.message}") from exc
             case _:
                 raise exc
 
-    def _no_namespace(self, missing: _MissingError) -> StateError:
+    def _no_namespace(self, missing: _AbsentObjectError) -> StateError:
         return StateError(missing.message, hint=f"kubectl create namespace {self._namespace}")
 
 
-class _PassingError(StateError):
+class _UnansweredError(StateError):
     """The same call may succeed in a moment."""
 
 
-class _MissingError(StateError):
+class _AbsentObjectError(StateError):
     """There is no such object."""
 
 

@@ -16,6 +16,23 @@ from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
 from fleetctl.operations.rendering import InCluster, RenderTarget, render_to
 
+_Image = Annotated[
+    str,
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        envvar="FLEETCTL_KUBE_IMAGE",
+        help="Of --target in-cluster: built from the Containerfile.",
+    ),
+]
+_StateOnClaim = Annotated[
+    bool,
+    typer.Option(
+        "--state-on-claim",
+        help="Of --target in-cluster: keep the state on a PersistentVolumeClaim, not in the namespace's ConfigMaps.",
+    ),
+]
+
 
 def render(
     ctx: typer.Context,
@@ -40,22 +57,8 @@ def render(
         str,
         typer.Option("--namespace", metavar="NAME", envvar="FLEETCTL_KUBE_NAMESPACE", help="Of --target in-cluster."),
     ] = "default",
-    image: Annotated[
-        str,
-        typer.Option(
-            "--image",
-            metavar="IMAGE",
-            envvar="FLEETCTL_KUBE_IMAGE",
-            help="Of --target in-cluster: built from the Containerfile.",
-        ),
-    ] = "",
-    state_on_claim: Annotated[
-        bool,
-        typer.Option(
-            "--state-on-claim",
-            help="Of --target in-cluster: keep the state on a PersistentVolumeClaim, not in the namespace's ConfigMaps.",
-        ),
-    ] = False,
+    image: _Image = "",
+    state_on_claim: _StateOnClaim = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
     quiet: Quiet = False,
 ) -> None:
