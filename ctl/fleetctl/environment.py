@@ -42,6 +42,7 @@ _ENGINE_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GLOO_", "UCX_",
 )  # fmt: skip
 # Our own processes: where the state lies, and where earlier versions had their locks.
+ON_HEAD = "FLEETCTL_ON_HEAD"  # set on a head: its fleet's host is that machine
 STATE_URL = (
     "FLEETCTL_STATE"  # s3://... or kubernetes://..., where machines share the state; empty: this machine's own file
 )

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fleetctl.core.provider_settings import setting_faults
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.host_choice import LOCAL_HOST
+from fleetctl.ports.host import RemoteHost
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fleetctl.model.provider_setting import SettingValue
+    from fleetctl.model.provider_setting import ProviderSetting, SettingValue
     from fleetctl.ports.engine import Engine
     from fleetctl.ports.host import Host
     from fleetctl.ports.objects import OpenObjectStore
@@ -28,7 +30,7 @@ HOSTS = "fleetctl.host"
 ORDERS = "fleetctl.order"  # of the calls of workflows in a queue
 OBJECT_STORES = "fleetctl.object_store"  # by the scheme of a shared state's URL
 EMULATED = "fleetctl.emulated"  # engines whose surface the emulator can play
-DEFAULT_HOST = "local"
+DEFAULT_HOST = LOCAL_HOST
 
 
 def installed(group: str) -> tuple[str, ...]:
@@ -75,6 +77,12 @@ def load_engine(name: str) -> Engine:
 def load_host(name: str) -> Host:
     """Return a new instance of the host. Raises NotFoundError listing those installed."""
     return cast("Host", load(HOSTS, name))
+
+
+def host_settings(name: str) -> tuple[ProviderSetting, ...]:
+    """Return what a host takes from a profile. Raises NotFoundError listing those installed."""
+    host = load_host(name)
+    return host.declared if isinstance(host, RemoteHost) else ()
 
 
 def load_policy(name: str) -> Policy:

@@ -40,3 +40,8 @@ def available(kind: str) -> list[str]:
         if root.is_dir():
             names.update(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
     return sorted(names)
+
+
+def packaged(kind: str) -> Path:
+    """Return the directory of a kind as this release has it, without what the user put in its place."""
+    return next(root for root in list(roots(kind))[1:] if root.is_dir())

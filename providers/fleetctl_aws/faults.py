@@ -51,6 +51,8 @@ NOT_THERE = re.compile(
 )
 MISMATCH = frozenset({"IdempotentParameterMismatch"})
 DRY_RUN = "DryRunOperation"
+# Of a client token whose instance was launched and is gone.
+LAUNCHED_AND_GONE = "IdempotentInstanceTerminated"
 
 _RETRY_S = 5.0
 _MESSAGE_MAX = 600

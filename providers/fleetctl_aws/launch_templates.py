@@ -40,7 +40,7 @@ class LaunchTemplates:
         for template in theirs:
             if template["LaunchTemplateName"] == name:
                 return str(template["LaunchTemplateId"])
-        image = _pinned(theirs, self._settings.ami) or await self._resolved_image()
+        image = _pinned(theirs, self._settings.ami) or await self._resolved_image(self._settings.ami)
         root = await self._root_device(image)
         data = self._content(request, image=image, root=root, user_data=user_data, security_group=security_group)
         return await self._made(name, request, data, image)
@@ -109,11 +109,16 @@ class LaunchTemplates:
             **profile,
         }  # fmt: skip
 
-    async def _resolved_image(self) -> str:
+    async def image(self, source: str) -> tuple[str, str]:
+        """Return an image's id and its root device. Raises ConfigError where it is not there."""
+        image = await self._resolved_image(source)
+        return image, await self._root_device(image)
+
+    async def _resolved_image(self, source: str) -> str:
         """Return the id of the machine image to start with. Raises ConfigError where its parameter is not there."""
-        if not self._settings.ami.startswith(_PARAMETER):
-            return self._settings.ami
-        name = self._settings.ami.removeprefix(_PARAMETER)
+        if not source.startswith(_PARAMETER):
+            return source
+        name = source.removeprefix(_PARAMETER)
         try:
             found = await self._connection.read("ssm", "get_parameter", Name=name)
         except NoSuchResourceError as exc:

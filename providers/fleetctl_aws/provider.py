@@ -15,6 +15,7 @@ from fleetctl_aws.connection import AwsConnection
 from fleetctl_aws.create import Orders
 from fleetctl_aws.events import InstanceEvents
 from fleetctl_aws.faults import NoSuchResourceError
+from fleetctl_aws.heads import AwsHeads
 from fleetctl_aws.instances import instances_in, node_of
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.network import PORT, SecurityGroups, find_network
@@ -69,7 +70,8 @@ class AwsProvider:
         return ProviderCapabilities(
             batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX,
             events=InstanceEvents(self._connection, self._settings, self._clock, self._queue),
-            shared=self._shared, preflight=self, settings=self, variables=VARIABLES,
+            shared=self._shared, preflight=self, settings=self, heads=AwsHeads(self._connection, self._settings),
+            variables=VARIABLES,
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> AwsProvider:

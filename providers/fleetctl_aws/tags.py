@@ -17,6 +17,9 @@ FLEET, OWNER, INTENT, EXPIRES, LANE, REPLICA, PORT, STOPPED, NOTICE = (
     for name in ("fleet", "owner", "intent", "expires", "lane", "replica", "port", "stopped", "notice")
 )  # fmt: skip
 
+# Of heads, which are no nodes: whoever lists a fleet's nodes must not find its head among them.
+HEAD, HEAD_OWNER, HEAD_TOKEN = (_PREFIX + name for name in ("head", "head-owner", "head-token"))
+
 
 def of_fleet(owner: str, fleet: str) -> dict[str, str]:
     """Return the tags of everything that a fleet owns."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SECRETS_FILE = "/run/fleetctl/secrets.env"
 _CONTAINER = "fleetctl-engine"
-_BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
+BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
 _SCRIPTS = ("expire", "pull-image", "start-engine")
 _UNITS = ("fleetctl-engine.service", "fleetctl-expiry.service", "fleetctl-expiry.timer")
 
@@ -42,12 +42,12 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
     ConfigError where it is more than EC2 takes, ProviderError without an image.
     """
     files = boot_files(request, settings, region=region, secrets_path=secrets_path)
-    text = _rendered(
+    text = rendered(
         "cloud-config.yaml", fleet=request.fleet, lane=request.lane, expiry_s=f"{settings.expiry_s:.0f}s", files=files
     )
-    if len(text.encode()) > _BYTES_MAX:
+    if len(text.encode()) > BYTES_MAX:
         raise ConfigError(
-            f"the user data of lane {request.lane} has {len(text.encode())} bytes, and EC2 takes {_BYTES_MAX}",
+            f"the user data of lane {request.lane} has {len(text.encode())} bytes, and EC2 takes {BYTES_MAX}",
             hint="give fewer or shorter launch.extra_args, or put them into an image of your own",
         )
     return text
@@ -68,11 +68,11 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
     }
     scripts = (*_SCRIPTS, "read-secrets") if secrets_path else _SCRIPTS
     found = [
-        BootFile(path=f"/opt/fleetctl/{name}", permissions="0755", content=_rendered(name, **values))
+        BootFile(path=f"/opt/fleetctl/{name}", permissions="0755", content=rendered(name, **values))
         for name in scripts
     ]  # fmt: skip
     found += [
-        BootFile(path=f"/etc/systemd/system/{name}", permissions="0644", content=_rendered(name, **values))
+        BootFile(path=f"/etc/systemd/system/{name}", permissions="0644", content=rendered(name, **values))
         for name in _UNITS
     ]
     return tuple(found)
@@ -118,7 +118,8 @@ def _command(request: NodeRequest, image: str) -> tuple[str, tuple[str, ...]]:
     return image, ("--entrypoint", program, image, *arguments)
 
 
-def _rendered(name: str, **values: object) -> str:
+def rendered(name: str, **values: object) -> str:
+    """Return a template of templates/aws with these values. Raises ConfigError."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
     path = resources.find("templates", f"aws/{name}.j2")

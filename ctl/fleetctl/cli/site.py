@@ -29,22 +29,38 @@ class UserSite:
         """The one Site of this command line."""
         from fleetctl.cli.progress import Progress
         from fleetctl.clock import SYSTEM_CLOCK
-        from fleetctl.environment import STATE_URL
+        from fleetctl.environment import ON_HEAD, STATE_URL
         from fleetctl.operations.actors import current_actor
+        from fleetctl.operations.fleet_hosts import FleetHosts
         from fleetctl.operations.site import Site
-        from fleetctl.plugins import DEFAULT_HOST, load_engine, load_host, load_provider
+        from fleetctl.plugins import (
+            DEFAULT_HOST,
+            HOSTS,
+            configured,
+            load,
+            load_engine,
+            load_host,
+            load_provider,
+        )
         from fleetctl.state.opening import open_store
 
-        self._store = open_store(os.environ.get(STATE_URL, ""), opens_on_use=True)
+        self._store = store = open_store(os.environ.get(STATE_URL, ""), opens_on_use=True)
+        tell = Progress().note
+        local = load_host(DEFAULT_HOST)
+        hosts = FleetHosts(
+            local, load=lambda name: load(HOSTS, name), store=lambda: store, clock=SYSTEM_CLOCK, tell=tell,
+            provider=lambda choice: configured(load_provider(choice.name), choice.settings),
+        )  # fmt: skip
         return Site(
-            store=self._store,
-            host=load_host(DEFAULT_HOST),
+            store=store,
+            # On a head everything of its fleet is of that machine.
+            host=local if ON_HEAD in os.environ else hosts,
             providers=load_provider,
             engines=load_engine,
             clock=SYSTEM_CLOCK,
             actor=current_actor(os.environ),
             is_readonly=self.is_readonly,
-            tell=Progress().note,
+            tell=tell,
         )
 
     def close(self) -> None:

@@ -54,6 +54,8 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         other_models=models[1:],
         provider=section.provider.kind,
         provider_settings=section.provider.settings,
+        host=section.host.kind,
+        host_settings=section.host.settings,
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),

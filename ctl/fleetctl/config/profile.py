@@ -18,7 +18,7 @@ from fleetctl.config.engine_names import EngineNames, engine_faults, installed_e
 from fleetctl.config.faults import PlacedFault, ProfileFault, ProfileSource, place_faults, unreadable
 from fleetctl.config.fields import shown
 from fleetctl.config.policy_names import policy_faults
-from fleetctl.config.provider_names import provider_faults
+from fleetctl.config.provider_names import host_faults, provider_faults
 from fleetctl.config.shape import ProfileShape
 from fleetctl.config.shape_faults import shape_faults
 from fleetctl.config.trace import TraceSummary, summarize
@@ -92,6 +92,7 @@ def _read_text(text: str, *, source: str, base_dir: Path | None, engines: Engine
         faults += [*shape_faults, *whole_profile_faults(document.tree), *trace_faults]
         faults += engine_faults(document.tree, engines or installed_engines())
         faults += [*policy_faults(document.tree), *name_faults(document.tree), *provider_faults(document.tree)]
+        faults += host_faults(document.tree)
         if shape is not None and not faults:
             profile = build_profile(shape, base_dir=base, trace=trace)
     elif not faults:

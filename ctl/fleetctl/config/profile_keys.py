@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.config.provider_names import declared_settings
+from fleetctl.config.provider_names import declared_host_settings, declared_settings
 from fleetctl.config.schema import json_schema
 from fleetctl.errors import KeyPath
 
@@ -87,10 +87,13 @@ def _written(
 
 
 def _described(key: SchemaKey, path: KeyPath, tree: Mapping[str, Any]) -> SchemaKey:
-    """Return a key as its provider describes it, where it is a setting of that."""
-    if key.path != ("provider", _ANY):
+    """Return a key as its provider or host describes it, where it is a setting of that."""
+    if key.path == ("provider", _ANY):
+        declared = declared_settings().get(tree["provider"].get("kind"), ())
+    elif key.path == ("host", _ANY):
+        declared = declared_host_settings().get(tree["host"].get("kind"), ())
+    else:
         return key
-    declared = declared_settings().get(tree["provider"].get("kind"), ())
     meaning = next((setting.description for setting in declared if setting.name == path[-1]), key.description)
     return replace(key, description=meaning)
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 # What stands in the schema for the settings that only an installation knows.
 INSTALLED_PROVIDER = "an installed provider with settings"
 _KIND = "Who sells the nodes, by the name it is installed under."
+_HOST_KIND = "Where controller and gateway run, by the name it is installed under."
 _ANY_VALUE: dict[str, Any] = {
     "anyOf": [
         {"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}},
     ],
-    "description": "A setting that the provider declares; `fleetctl schema` has those of the providers installed.",
+    "description": "A setting that the provider or host declares; `fleetctl schema` has those installed.",
 }  # fmt: skip
 _TYPES: dict[SettingKind, dict[str, Any]] = {
     SettingKind.TEXT: {"type": "string"},
@@ -46,11 +47,11 @@ class ProviderShape(ProfileSection):
         }
 
 
-def any_settings() -> dict[str, Any]:
-    """Return the schema of a section for whatever provider."""
+def any_settings(kind: str = _KIND) -> dict[str, Any]:
+    """Return the schema of a section for whatever provider, or host."""
     return {
         "type": "object",
-        "properties": {"kind": {"type": "string", "description": _KIND}},
+        "properties": {"kind": {"type": "string", "description": kind}},
         "patternProperties": {r"^[a-z][a-z0-9_]*$": _ANY_VALUE},
         "required": ["kind"],
         "additionalProperties": False,
@@ -58,13 +59,13 @@ def any_settings() -> dict[str, Any]:
     }
 
 
-def settings_schemas(declared: Mapping[str, tuple[ProviderSetting, ...]]) -> list[dict[str, Any]]:
-    """Return the schema of a section for each provider by name, with the settings it declares."""
+def settings_schemas(declared: Mapping[str, tuple[ProviderSetting, ...]], *, kind: str = _KIND) -> list[dict[str, Any]]:
+    """Return the schema of a section for each provider or host by name, with the settings it declares."""
     return [
         {
             "type": "object",
             "properties": {
-                "kind": {"const": name, "description": _KIND},
+                "kind": {"const": name, "description": kind},
                 **{setting.name: _of_setting(setting) for setting in settings},
             },
             "required": ["kind"],
@@ -89,8 +90,19 @@ def _one_or_section(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+class HostShape(ProviderShape):
+    """Which host, and its settings, which the host itself has to know."""
+
+    kind: Name = Field(description=_HOST_KIND)
+
+
 ProviderChoiceShape = Annotated[
     ProviderShape,
     BeforeValidator(_one_or_section),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": NAME_PATTERN}, any_settings()]}),
+]
+HostChoiceShape = Annotated[
+    HostShape,
+    BeforeValidator(_one_or_section),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": NAME_PATTERN}, any_settings(_HOST_KIND)]}),
 ]

@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from fleetctl import units
 from fleetctl.config import fields
 from fleetctl.config.engine_names import installed_engines
-from fleetctl.config.provider_names import declared_settings
+from fleetctl.config.provider_names import declared_host_settings, declared_settings
 from fleetctl.config.provider_shape import settings_schemas
 from fleetctl.config.shape import ProfileShape
 
@@ -34,7 +34,8 @@ def json_schema(
     tidy(body)
     names = engines or installed_engines()
     _name_engines(body, {fields.INSTALLED_ENGINE: names.installed, fields.PLAYED_ENGINE: names.emulated})
-    _declare_settings(body, declared_settings() if providers is None else providers)
+    _declare_settings(body, "provider", declared_settings() if providers is None else providers)
+    _declare_settings(body, "host", declared_host_settings() if providers is None else {})
     description = "A fleetctl profile: " + (ProfileShape.__doc__ or "")
     return {"$schema": DIALECT, **body, "title": "fleetctl profile", "description": description}
 
@@ -71,9 +72,9 @@ def _name_engines(node: Any, names: Mapping[str, tuple[str, ...]]) -> None:  # n
         node["enum"] = list(names[node.pop("$comment")])
 
 
-def _declare_settings(body: dict[str, Any], declared: Mapping[str, tuple[ProviderSetting, ...]]) -> None:
-    """Replace the section that any provider may have by one for each that is there, in place."""
-    choices = body["properties"]["provider"]["anyOf"]
+def _declare_settings(body: dict[str, Any], key: str, declared: Mapping[str, tuple[ProviderSetting, ...]]) -> None:
+    """Replace the section that any provider or host may have by one for each that is there, in place."""
+    choices = body["properties"][key]["anyOf"]
     if declared:
         choices[1:] = settings_schemas(declared)
     else:

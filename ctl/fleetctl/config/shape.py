@@ -29,10 +29,11 @@ from fleetctl.config.fields import (
 from fleetctl.config.generation_shape import ApiKey, GenerationShape
 from fleetctl.config.lane_shape import EmulatorShape, EngineChoice, LaneShape
 from fleetctl.config.model_shape import MODELS_MAX, ModelName, ModelShape, NamedModelShape
-from fleetctl.config.provider_shape import ProviderChoiceShape
+from fleetctl.config.provider_shape import HostChoiceShape, HostShape, ProviderChoiceShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.config.tier_shape import TIERS_MAX, TierShape
 from fleetctl.config.workflow_shape import WorkflowsShape
+from fleetctl.model.host_choice import LOCAL_HOST
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
 
 _CONTROL = ControlSpec()
@@ -321,6 +322,10 @@ class ProfileShape(ProfileSection):
     provider: ProviderChoiceShape = Field(
         description="Who sells the nodes: local (processes on this machine), or an installed provider; {kind: NAME, ...} "
         "gives it settings of its own."
+    )
+    host: HostChoiceShape = Field(
+        default_factory=lambda: HostShape(kind=LOCAL_HOST),
+        description="Where controller and gateway run: local (the machine of `up`), or an installed host; {kind: NAME, ...} gives it settings.",
     )
     workload: WorkloadShape = Field(description="The demand to plan for.")
     objective: ObjectiveShape = Field(

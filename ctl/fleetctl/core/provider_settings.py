@@ -17,9 +17,9 @@ _LIST_MAX = 1_000
 
 
 def setting_faults(
-    provider: str, declared: Sequence[ProviderSetting], given: Mapping[str, object]
+    provider: str, declared: Sequence[ProviderSetting], given: Mapping[str, object], *, kind: str = "provider"
 ) -> Iterator[tuple[str, str]]:
-    """Yield the key and what is wrong with it, of each that a provider does not take so. Lists may be lists or tuples."""
+    """Yield the key and what is wrong with it, of each that a provider, or a host, does not take so. Lists may be lists or tuples."""
     known = {setting.name: setting for setting in declared}
     for key, value in given.items():
         if key in known:
@@ -27,9 +27,9 @@ def setting_faults(
                 yield key, fault
         elif known:
             near = suggest(key, known)
-            yield key, f"provider {provider} has no such setting{near}; it takes: {', '.join(sorted(known))}"
+            yield key, f"{kind} {provider} has no such setting{near}; it takes: {', '.join(sorted(known))}"
         else:
-            yield key, f"provider {provider} takes no settings from a profile"
+            yield key, f"{kind} {provider} takes no settings from a profile"
 
 
 def place_moves(

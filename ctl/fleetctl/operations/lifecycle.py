@@ -23,6 +23,7 @@ from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.audit import audited
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
+from fleetctl.operations.fleet_hosts import note_host
 from fleetctl.operations.fleets import status
 from fleetctl.operations.freezing import refuse_frozen
 from fleetctl.operations.lookup import known_fleet
@@ -144,7 +145,7 @@ def _refuse_frozen_change(before: Desired, *, override: bool) -> None:
 
 def _check_port(site: Site, profile: Profile) -> None:
     """Raise UnavailableError where the fleet's port is another's: one whose controller or gateway lives holds it itself."""
-    if not site.host.processes(profile.name).is_any:
+    if profile.host_choice.is_local and not site.host.processes(profile.name).is_any:
         site.host.check_port(profile.gateway.host, profile.gateway.port)
 
 
@@ -290,6 +291,7 @@ def _record(site: Site, profile: Profile, plan: Plan, *, override_freeze: bool) 
     if before is not None:
         _refuse_frozen_change(before, override=override_freeze)
     _note_provider(site, profile)
+    note_host(site.store, profile, site.clock)
     desired = site.store.put_fleet(profile, plan, now=site.clock.now(), by=site.actor.name)
     if before is None or before.phase is not DesiredPhase.UP:
         change = Change.CREATED

@@ -12,6 +12,7 @@ from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
 from fleetctl.operations.checkpoint_code import code_findings
 from fleetctl.operations.engine_options import consulted, options_findings
 from fleetctl.operations.engine_versions import flags_findings, program_findings
+from fleetctl.operations.fleet_hosts import FleetHosts
 from fleetctl.operations.formats import format_findings
 from fleetctl.operations.hub_weights import weights_findings
 
@@ -37,7 +38,10 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
         *weights_findings(site, profile, plan),
         *code_findings(site, profile, plan),
     )
-    return (*here, *await provider_findings(site, profile.provider_choice, planned_nodes(site, profile, plan)))
+    found = await provider_findings(site, profile.provider_choice, planned_nodes(site, profile, plan))
+    if not profile.host_choice.is_local and isinstance(site.host, FleetHosts):
+        found = await asyncio.to_thread(site.host.judged, profile, found)
+    return (*here, *found)
 
 
 async def provider_findings(site: Site, choice: ProviderChoice, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:

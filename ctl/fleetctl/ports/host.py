@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from fleetctl.clock import BlockingClock
+from fleetctl.model.host_choice import HostRecord
+from fleetctl.ports.provider import Provider
+from fleetctl.ports.store import StateStore
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractContextManager
 
     from fleetctl.clock import Clock
     from fleetctl.environment import FleetEnvironment
     from fleetctl.model.desired import Desired
     from fleetctl.model.log import LogChunk
+    from fleetctl.model.preflight import Finding
+    from fleetctl.model.provider_setting import ProviderSetting
     from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.lease import LeaseHolder
@@ -293,4 +300,32 @@ class Host(Protocol):
 
     def gateway_runtime(self, fleet: str, *, number: int = 1) -> GatewayRuntime:
         """Return what the gateway process that calls this needs, of several the one with this number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlace:
+    """What a host away from here works on for one fleet."""
+
+    fleet: str
+    record: HostRecord
+    store: StateStore
+    provider: Callable[[], Provider]  # of the fleet, at work by its settings
+    clock: BlockingClock
+    tell: Callable[[str], None]  # tells whoever gave the command what it waits for
+
+
+@runtime_checkable
+class RemoteHost(Protocol):
+    """A host away from the machine that commands run on; it is a Host only once it is placed."""
+
+    name: str
+    declared: tuple[ProviderSetting, ...]  # what it takes from a profile
+
+    def placed(self, place: HostPlace) -> Host:
+        """Return the host of one fleet."""
+        ...
+
+    def judged(self, place: HostPlace, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return what a preflight from here found, as it is from there, and what this host itself needs; nothing is changed."""
         ...

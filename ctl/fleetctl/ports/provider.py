@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fleetctl.ports.heads import Heads
+
 if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.log import LogChunk
@@ -115,6 +117,7 @@ class ProviderCapabilities:
     logs: NodeLogs | None = None
     processes: NodeProcesses | None = None
     settings: ProviderSettings | None = None
+    heads: Heads | None = None
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
     variables: frozenset[str] = frozenset()

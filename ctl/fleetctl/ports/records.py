@@ -19,6 +19,8 @@ class Collection(StrEnum):
     """What records are of. Each keeps a bounded number of them a fleet: the oldest go."""
 
     AUDIT = "audit"
+    HEADS = "heads"  # orders of a fleet's heads, and their signs
+    HOSTS = "hosts"  # where a fleet's controller and gateway run, where that is not the machine of `up`
     INTERRUPTIONS = "interruptions"
     PROVIDERS = "providers"  # that a fleet has been at, with the settings: where it may have left something
     RECORDINGS = "recordings"
@@ -38,9 +40,18 @@ class Collection(StrEnum):
         return self in _LASTING
 
 
-_LASTING = (Collection.AUDIT, Collection.INTERRUPTIONS, Collection.PROVIDERS, Collection.RUNBOOK_RUNS)
+_LASTING = (
+    Collection.AUDIT,
+    Collection.HEADS,
+    Collection.HOSTS,
+    Collection.INTERRUPTIONS,
+    Collection.PROVIDERS,
+    Collection.RUNBOOK_RUNS,
+)
 _RECORDS_MAX = {
     Collection.AUDIT: 20_000,
+    Collection.HEADS: 200,
+    Collection.HOSTS: 1,
     Collection.INTERRUPTIONS: 10_000,
     Collection.PROVIDERS: 20,
     Collection.RECORDINGS: 100,

@@ -14,12 +14,14 @@ DEEP_LEARNING = (
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id",
 )
+# Of Canonical, for machines without GPUs.
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 
 
 def publish_images(region: str) -> dict[str, str]:
     """Register an image for each parameter, and return their ids by the parameter's name."""
     published = {}
-    for name in DEEP_LEARNING:
+    for name in (*DEEP_LEARNING, UBUNTU):
         image = ec2_backends[ACCOUNT][region].register_image(
             name=name.split("/")[-3], description="Deep Learning Base AMI"
         )

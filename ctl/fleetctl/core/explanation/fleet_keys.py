@@ -138,6 +138,10 @@ def _provider(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"its prices for a machine: {prices}")
 
 
+def _host(query: KeyQuery) -> KeyEffect:
+    return KeyEffect(is_planned=False, value=str(query.profile.host_choice))
+
+
 def _setting(query: KeyQuery) -> KeyEffect:
     del query  # its provider describes it
     return KeyEffect()
@@ -239,6 +243,9 @@ FLEET_KEYS: dict[str, Explanation] = {
     "provider": _provider,
     "provider.kind": _provider,
     "provider.*": _setting,
+    "host": _host,
+    "host.kind": _host,
+    "host.*": _setting,
     "workload.peak_rps": _peak,
     "workload.prompt_tokens.p50": _prompts,
     "workload.prompt_tokens.p99": _prompts,

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,9 @@ class FirstProcess:
             "HOME": str(self._root / "root"),
             "LANG": "C.UTF-8",
             MARK: os.environ[MARK],
+            # pip finds what a head needs installed already: there is no package index here.
+            "PYTHONPATH": sysconfig.get_path("purelib"),
+            "PIP_NO_INDEX": "1",
         }
         self._units = UnitManager(self._root / "etc/systemd/system", self._environment, self._log, self._over.set)
         self._changed: dict[str, str] = {}

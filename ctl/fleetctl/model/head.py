@@ -1,0 +1,71 @@
+"""A head: the machine of its own that a fleet's controller and gateway run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from fleetctl.model.provider_setting import SettingValue
+
+SSH_PORT = 2222  # of the head's own sshd, which forwards and does nothing else; the image's stays as it is
+
+
+class HeadState(StrEnum):
+    """What a provider says of a head's machine."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"  # by somebody, and not by us
+    ENDED = "ended"  # for good: nothing of it acts any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRecord:
+    """One order of a head, in the state before the provider is asked: whoever sends it again sends the same."""
+
+    owner: str
+    fleet: str
+    number: int  # 1, 2, ... of the fleet's heads; the next is placed once this one is seen ended
+    token: str
+    state_url: str
+    region: str  # empty: the provider's own
+    program: str  # sha256 of the archive that it runs, which lies beside the state
+    public_key: str  # of whoever may open tunnels to it
+    gateway_port: int
+    gateway_is_public: bool  # it listens beyond loopback
+    settings: dict[str, SettingValue] = field(default_factory=dict)
+    ordered_at: datetime
+
+    @property
+    def key(self) -> str:
+        """Return its key in Collection.HEADS; keys sort as the numbers do."""
+        return f"order-{self.number:06d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSign:
+    """What a head left in the state as it came up; written with its own rights, so that whoever reads it can trust it."""
+
+    number: int
+    machine_id: str
+    address: str
+    host_key: str  # of its sshd: "ssh-ed25519 AAAA..."
+    version: str  # of fleetctl
+    up_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A head's machine, as its provider shows it."""
+
+    id: str
+    state: HeadState
+    address: str = ""  # within its network; empty: none yet
+    public_address: str = ""
+    reason: str = ""  # why it ended
+
+
+def sign_key(number: int) -> str:
+    """Return the key of a head's sign in Collection.HEADS."""
+    return f"sign-{number:06d}"

@@ -1,0 +1,208 @@
+"""The Host that commands work with: each fleet's own, found by what is on record; this machine where nothing is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.model.host_choice import HostRecord
+from fleetctl.ports.host import STATUS_S, HostPlace, RemoteHost
+from fleetctl.ports.records import Collection, StoredRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
+
+    from fleetctl.clock import BlockingClock
+    from fleetctl.environment import FleetEnvironment
+    from fleetctl.model.log import LogChunk
+    from fleetctl.model.preflight import Finding
+    from fleetctl.model.profile import Profile
+    from fleetctl.model.provider_setting import ProviderChoice
+    from fleetctl.model.request_trace import RequestTraces, TraceQuery
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.ports.host import (
+        ControllerRuntime,
+        FleetProcesses,
+        GatewayRuntime,
+        Host,
+        OrphanedProcess,
+        Stall,
+    )
+    from fleetctl.ports.provider import Provider
+    from fleetctl.ports.store import StateStore
+
+
+def record_of(profile: Profile) -> HostRecord:
+    """Return what is remembered of a profile's host."""
+    return HostRecord(
+        choice=profile.host_choice,
+        provider=profile.provider_choice,
+        port=profile.gateway.port,
+        address=profile.gateway.host,
+    )
+
+
+def note_host(store: StateStore, profile: Profile, clock: BlockingClock) -> None:
+    """Remember beyond the fleet where its controller and gateway run, so that its end is not forgotten with it."""
+    record, fleet = record_of(profile), profile.name
+    known = store.find_record(Collection.HOSTS, fleet, fleet=fleet)
+    if record.choice.is_local and known is None:
+        return
+    if known is None or known.value_as(HostRecord) != record:
+        store.put_record(StoredRecord.of(Collection.HOSTS, fleet, record, at=clock.now(), fleet=fleet))
+
+
+def hosted_elsewhere(store: StateStore) -> tuple[str, ...]:
+    """Return the fleets on record whose host is not this machine, also those that are forgotten and not cleaned up."""
+    return tuple(sorted({each.fleet for each in store.records(Collection.HOSTS)}))
+
+
+class FleetHosts:
+    """Implements Host over several. What is asked of no fleet is asked of this machine, and so are locks of commands."""
+
+    name = "fleets"
+
+    def __init__(
+        self,
+        local: Host,
+        *,
+        load: Callable[[str], object],
+        store: Callable[[], StateStore],
+        provider: Callable[[ProviderChoice], Provider],
+        clock: BlockingClock,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._local = local
+        self._load = load
+        self._store = store
+        self._provider = provider
+        self._clock = clock
+        self._tell = tell
+        self._placed: dict[str, tuple[HostRecord, Host]] = {}
+
+    def exclusive(
+        self, fleet: str, *, operation: str, wait_s: float, on_wait: Callable[[str], None] = lambda _: None
+    ) -> AbstractContextManager[None]:
+        """Exclude the others of this machine; what commands of several write is kept apart by the state."""
+        return self._local.exclusive(fleet, operation=operation, wait_s=wait_s, on_wait=on_wait)
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Return once a controller answers. Raises UnavailableError."""
+        self._of(fleet).ensure_controller(fleet, is_wanted=is_wanted)
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what the fleet's processes are started with."""
+        return self._of(fleet).environment(fleet)
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Keep it where they run."""
+        self._of(fleet).keep_environment(fleet, environment)
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return what lives of the fleet."""
+        return self._of(fleet).processes(fleet)
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return what keeps them from progressing."""
+        return self._of(fleet).stalls(fleet)
+
+    def await_exit(self, processes: FleetProcesses, *, within_s: float) -> None:
+        """Wait for processes of this machine."""
+        self._local.await_exit(processes, within_s=within_s)
+
+    def wake(self, fleet: str) -> bool:
+        """Have the controller act now."""
+        return self._of(fleet).wake(fleet)
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return what the controller says."""
+        return self._of(fleet).status(fleet, deadline_s=deadline_s)
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the gateway remembers."""
+        return self._of(fleet).request_traces(fleet, query)
+
+    def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's statuses."""
+        return self._of(fleet).stream(fleet)
+
+    def check_port(self, address: str, port: int) -> None:
+        """Return if a gateway could listen there on this machine."""
+        self._local.check_port(address, port)
+
+    def accepts(self, address: str, port: int) -> bool:
+        """Whether somebody takes connections there."""
+        return self._local.accepts(address, port)
+
+    def free_port(self, address: str) -> int:
+        """Return a free port of this machine."""
+        return self._local.free_port(address)
+
+    def orphaned_processes(self, *, owner: str, fleets: frozenset[str]) -> tuple[OrphanedProcess, ...]:
+        """Return those of this machine."""
+        return self._local.orphaned_processes(owner=owner, fleets=fleets)
+
+    def end_orphaned(self, processes: tuple[OrphanedProcess, ...], *, within_s: float) -> tuple[OrphanedProcess, ...]:
+        """End such processes."""
+        return self._local.end_orphaned(processes, within_s=within_s)
+
+    def logs(self, fleet: str) -> str:
+        """Return where logs are kept."""
+        return self._of(fleet).logs(fleet)
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of a log."""
+        return self._of(fleet).read_log(fleet, process, after=after, bytes_max=bytes_max)
+
+    def clean_up(self, fleet: str) -> None:
+        """Remove what a forgotten fleet left, its host's record last."""
+        host = self._of(fleet)
+        host.clean_up(fleet)
+        if host is not self._local:
+            self._local.clean_up(fleet)
+            self._placed.pop(fleet, None)
+            store = self._store()
+            if store.fleet(fleet) is None:
+                store.remove_record(Collection.HOSTS, fleet, fleet=fleet)
+
+    def controller_runtime(self, fleet: str) -> ControllerRuntime:
+        """Return what a controller process of this machine needs."""
+        return self._local.controller_runtime(fleet)
+
+    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
+        """Return what a gateway process of this machine needs."""
+        return self._local.gateway_runtime(fleet)
+
+    def judged(self, profile: Profile, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return a preflight's findings as they are from the profile's host."""
+        record = record_of(profile)
+        remote = self._remote(record)
+        return remote.judged(self._place(profile.name, record), found) if remote is not None else found
+
+    def _of(self, fleet: str) -> Host:
+        """Return a fleet's host; the same for as long as its record is."""
+        stored = self._store().find_record(Collection.HOSTS, fleet, fleet=fleet)
+        if stored is None:
+            return self._local
+        record = stored.value_as(HostRecord)
+        known = self._placed.get(fleet)
+        if known is not None and known[0] == record:
+            return known[1]
+        remote = self._remote(record)
+        if remote is None:
+            return self._local
+        host = remote.placed(self._place(fleet, record))
+        self._placed[fleet] = (record, host)
+        return host
+
+    def _remote(self, record: HostRecord) -> RemoteHost | None:
+        if record.choice.is_local:
+            return None
+        found = self._load(record.choice.name)
+        return found if isinstance(found, RemoteHost) else None
+
+    def _place(self, fleet: str, record: HostRecord) -> HostPlace:
+        return HostPlace(
+            fleet=fleet, record=record, store=self._store(), clock=self._clock, tell=self._tell,
+            provider=lambda: self._provider(record.provider),
+        )  # fmt: skip

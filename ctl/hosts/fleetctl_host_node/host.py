@@ -1,0 +1,280 @@
+"""The host `node`: a fleet's controller and gateway on a head that its provider makes, spoken to through a tunnel."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from fleetctl.codec import decode, encode
+from fleetctl.environment import STATE_URL, FleetEnvironment
+from fleetctl.errors import FleetctlError, StateError, UnavailableError
+from fleetctl.files import write_whole
+from fleetctl.model.head import HeadState
+from fleetctl.model.log import LogChunk
+from fleetctl.model.preflight import Finding, Verdict
+from fleetctl.model.provider_setting import ProviderSetting, SettingKind
+from fleetctl.paths import FleetPaths
+from fleetctl.ports.host import STATUS_S, FleetProcesses
+from fleetctl.ports.lease import LEASE_TTL_S
+from fleetctl_host_local import controller_client, gateway_client
+from fleetctl_host_local.host import LocalHost
+from fleetctl_host_node.orders import HeadOrders, waited
+from fleetctl_host_node.tunnel import Tunnel, TunnelEnd
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from fleetctl.model.head import Head, HeadRecord
+    from fleetctl.model.request_trace import RequestTraces, TraceQuery
+    from fleetctl.model.status import FleetStatus
+    from fleetctl.ports.host import HostPlace, Stall
+
+T = TypeVar("T")
+# A boot, an installation of fleetctl with its dependencies, a lease that has to run out before.
+_READY_S = 900.0
+_POLL_S, _LOOK_S = 0.5, 5.0
+_REMOVED_S = 420.0
+_SETTLING_S = 20.0
+_ENVIRONMENT = "environment"
+_ADDRESS = r"[0-9a-fA-F.:]+(/\d+)?"
+SETTINGS = (
+    ProviderSetting(
+        name="instance_type", description="The head's machine. Unset: the provider's smallest that will do."
+    ),
+    ProviderSetting(
+        name="instance_profile",
+        description="The instance profile, by name or ARN, whose role the head acts with: docs/aws-policy.json has its rights.",
+    ),
+    ProviderSetting(
+        name="ami",
+        description="The head's machine image: its id, or ssm: and the parameter that holds it. It needs cloud-init, sshd and "
+        "Python 3.11 or newer, or apt-get. Unset: Ubuntu 24.04.",
+        pattern=r"ami-[0-9a-f]+|ssm:/\S+",
+        form="an image's id, such as ami-0a1b2c3d, or ssm:/a/parameter",
+    ),
+    ProviderSetting(
+        name="open_to",
+        kind=SettingKind.TEXTS,
+        description="The addresses that may reach the head's sshd, and its gateway where that listens beyond loopback. With one "
+        "beyond private networks it has a public address. Unset: the addresses of its VPC.",
+        pattern=_ADDRESS,
+        form="addresses, such as [203.0.113.7/32]",
+    ),
+    ProviderSetting(
+        name="tunnel",
+        description="How commands reach the head: ssh, or ssm (through AWS's Session Manager). Unset: ssm where its plugin is "
+        "installed and the head has no public address, else ssh.",
+        pattern="ssh|ssm",
+        form="ssh or ssm",
+    ),
+)
+
+
+class NodeHost:
+    """Implements RemoteHost."""
+
+    name = "node"
+    declared = SETTINGS
+
+    def placed(self, place: HostPlace) -> PlacedNodeHost:
+        """Return the host of one fleet."""
+        return PlacedNodeHost(place)
+
+    def judged(self, place: HostPlace, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return the findings without what is said of a gateway here, and those on the head."""
+        kept = tuple(each for each in found if each.name != "gateway")
+        if not os.environ.get(STATE_URL, ""):
+            detail = "the state is this machine's own file, which no head reads"
+            hint = f"export {STATE_URL}=s3://BUCKET/PREFIX (docs/shared-state.md)"
+            return (*kept, Finding(name="state", verdict=Verdict.FAIL, detail=detail, hint=hint))
+        try:
+            heads = HeadOrders(place=place, state_url="").heads
+            return (*kept, *waited(heads.findings(place.record.choice.settings)))
+        except FleetctlError as exc:
+            return (
+                *kept,
+                Finding(name="head", verdict=Verdict.FAIL, detail=exc.message, hint=exc.hint or "see docs/aws.md"),
+            )
+
+
+class PlacedNodeHost(LocalHost):
+    """Implements Host for one fleet: its locks and files are this machine's, its processes are the head's."""
+
+    name = "node"
+
+    def __init__(self, place: HostPlace) -> None:
+        self._place = place
+        self._orders = HeadOrders(place=place, state_url=os.environ.get(STATE_URL, ""))
+        self._tunnel = Tunnel(FleetPaths(fleet=place.fleet))
+        self._looked_s = -_LOOK_S
+        self._shown: set[str] = set()
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Return once the head's controller answers, through a tunnel; have a head made where there is none. Raises UnavailableError."""
+        clock = self._place.clock
+        until_s = clock.monotonic_s() + _READY_S
+        looked_s = clock.monotonic_s() - _LOOK_S
+        text = "nothing is seen of it"
+        while clock.monotonic_s() < until_s:
+            if self._answers(fleet):
+                return
+            if self._place.store.fleet(fleet) is None and not is_wanted():
+                return
+            if clock.monotonic_s() - looked_s >= _LOOK_S:
+                looked_s = clock.monotonic_s()
+                text = self._approached()
+            clock.sleep_blocking(_POLL_S)
+        raise UnavailableError(
+            f"the head of {fleet} does not answer after {_READY_S:g} s: {text}",
+            hint="what its machine wrote: `aws ec2 get-console-output --latest --instance-id ID`; once it is terminated, "
+            "the next command makes another",
+        )
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what is kept with the head's secrets. Raises StateError, ProviderError."""
+        text = waited(self._orders.heads.secret(self._place.store.owner, fleet, _ENVIRONMENT))
+        try:
+            return decode(FleetEnvironment, text) if text else None
+        except msgspec.MsgspecError as exc:
+            raise StateError(f"the environment of {fleet} cannot be read", hint="run `fleetctl up` again") from exc
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Keep what is as true on the head with the head's secrets; it goes with them."""
+        if environment is None:
+            return
+        heads = self._orders.heads
+        there = FleetEnvironment(inherited=heads.inherited(environment.inherited), variables=environment.variables)
+        waited(heads.put_secret(self._place.store.owner, fleet, _ENVIRONMENT, encode(there).decode(), replaces=True))
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the head's."""
+        lease = self._place.store.lease(fleet)
+        if lease is None or lease.released_at is not None:
+            return FleetProcesses()
+        silent_s = (self._place.clock.now() - lease.renewed_at).total_seconds()
+        return FleetProcesses(controller_pid=0, gateway_pid=0) if silent_s < LEASE_TTL_S else FleetProcesses()
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return nothing: controller and gateway watch each other there."""
+        return None, None
+
+    def wake(self, fleet: str) -> bool:
+        """Have the controller decide now; False: it does not answer."""
+        try:
+            self._through(lambda: controller_client.wake(fleet))
+        except UnavailableError:
+            return False
+        return True
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return the controller's status. Raises UnavailableError; a head that is gone is replaced meanwhile."""
+        return self._through(lambda: controller_client.status(fleet, deadline_s=deadline_s))
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the gateway remembers of requests. Raises UnavailableError."""
+        return self._through(lambda: gateway_client.request_traces(fleet, query))
+
+    def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's statuses; whoever watches asks for one first, which opens the tunnel. Raises UnavailableError."""
+        return controller_client.stream(fleet)
+
+    def logs(self, fleet: str) -> str:
+        """Return where the logs are."""
+        return f"/var/lib/fleetctl/fleets/{fleet}/logs of its head"
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of a process's log, read there. Raises UnavailableError."""
+        end = self._end()
+        if end is None:
+            raise UnavailableError(f"{fleet} has no head that is up", hint=f"fleetctl status {fleet}")
+        self._tunnel.open(end)
+        raw = self._tunnel.run(end, f"{process} {bytes_max}" + ("" if after is None else f" {after}"))
+        try:
+            return decode(LogChunk, raw)
+        except msgspec.MsgspecError as exc:
+            raise UnavailableError(f"the head of {fleet} gave no log: {raw[:200]!r}") from exc
+
+    def clean_up(self, fleet: str) -> None:
+        """End the head and what was made for it, and see it gone. Raises UnavailableError where that takes too long."""
+        order, clock = self._orders.newest(), self._place.clock
+        self._tunnel.close()
+        if order is None:
+            return
+        until_s = clock.monotonic_s() + _REMOVED_S
+        self._show(f"ending the head of {fleet}")
+        while not waited(self._orders.heads.remove(order)):
+            if clock.monotonic_s() >= until_s:
+                raise UnavailableError(
+                    f"the head of {fleet} has not ended after {_REMOVED_S:g} s",
+                    hint=f"run it again: fleetctl down {fleet}",
+                )
+            clock.sleep_blocking(_POLL_S)
+        self._orders.forget()
+
+    def _through(self, call: Callable[[], T]) -> T:
+        """Return what a call over the tunnel returns; where it fails the way there is looked after, at most every 5 s."""
+        try:
+            return call()
+        except UnavailableError:
+            now_s = self._place.clock.monotonic_s()
+            if now_s - self._looked_s < _LOOK_S:
+                raise
+            self._looked_s = now_s
+        try:
+            self._approached()
+        except UnavailableError:
+            raise
+        except FleetctlError as exc:
+            raise UnavailableError(f"the head of {self._place.fleet}: {exc.message}", hint=exc.hint) from exc
+        return call()
+
+    def _answers(self, fleet: str) -> bool:
+        try:
+            controller_client.status(fleet)
+        except UnavailableError:
+            return False
+        return True
+
+    def _approached(self) -> str:
+        """Come one step nearer to the controller, and return how far that is: order, machine, sign, tunnel."""
+        order, head = self._orders.standing()
+        name = f"head {order.number} ({head.id})"
+        if head.state is HeadState.STOPPED:
+            raise UnavailableError(
+                f"{name} was stopped", hint=f"start it: aws ec2 start-instances --instance-ids {head.id}"
+            )
+        if head.state is not HeadState.RUNNING:
+            return self._show(f"{name}: its machine starts")
+        end = self._end_of(order, head)
+        if end is None:
+            return self._show(f"{name}: running at {head.address}, installing fleetctl")
+        try:
+            self._tunnel.open(end)
+        except UnavailableError as exc:
+            return self._show(exc.message)
+        return self._show(f"{name}: up, its controller starts")
+
+    def _end(self) -> TunnelEnd | None:
+        order = self._orders.newest()
+        head = waited(self._orders.heads.find(order)) if order is not None else None
+        return self._end_of(order, head) if order is not None and head is not None else None
+
+    def _end_of(self, order: HeadRecord, head: Head) -> TunnelEnd | None:
+        """Return where a tunnel to a head leads, its key at hand; None: it has left no sign yet."""
+        sign = self._orders.sign(order)
+        if sign is None or sign.machine_id != head.id:
+            return None
+        if not self._tunnel.key.exists():
+            FleetPaths(fleet=self._place.fleet).make()
+            text = self._orders.private_key(order.owner)
+            write_whole(self._tunnel.key, text.encode(), mode=0o600)
+        address, command = self._orders.heads.reach(order, head)
+        return TunnelEnd(sign=sign, address=address, proxy_command=command, port=order.gateway_port)
+
+    def _show(self, text: str) -> str:
+        if text not in self._shown:
+            self._shown.add(text)
+            self._place.tell(text)
+        return text

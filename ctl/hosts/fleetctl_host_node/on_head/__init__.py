@@ -1,0 +1,1 @@
+"""What of this host runs on the head itself."""

@@ -1,0 +1,165 @@
+"""A fleet whose controller and gateway live on a head: `up` from a laptop, requests, deaths, another laptop, `down`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from openai import OpenAI, OpenAIError
+
+from tests.aws.cloud.client import running_cloud
+from tests.aws.cloud.network import why_not_namespaced
+from tests.aws.test_fleet import MODEL, PROFILE, what_is_left
+from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.ssh.hosts import SSHD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.aws.cloud.client import Cloud
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(900),
+    pytest.mark.enable_socket,
+    pytest.mark.skipif(bool(why_not_namespaced()), reason="a head needs a network namespace of its own"),
+    pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: ./install.sh test installs it where apt-get is"),
+]
+
+BUCKET, ROLE = "fleetctl-tests", "fleetctl-head"
+HEAD = f"""host: {{kind: node, instance_profile: {ROLE}}}
+gateway: {{host: 127.0.0.1, port: PORT}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    with running_cloud("--boot") as running:
+        running.behave(ending_s=0.5)
+        running.boto("s3").create_bucket(Bucket=BUCKET)
+        iam = running.boto("iam")
+        iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
+        iam.create_instance_profile(InstanceProfileName=ROLE)
+        iam.add_role_to_instance_profile(InstanceProfileName=ROLE, RoleName=ROLE)
+        yield running
+
+
+@pytest.fixture
+def laptops(cloud: Cloud) -> Iterator[list[Home]]:
+    """Two people's machines, with the same account and state."""
+    port = cloud.url.rpartition(":")[2]
+    variables = {
+        **cloud.environment,
+        "AWS_ENDPOINT_URL": f"http://{cloud.facts['host']}:{port}",
+        "FLEETCTL_AWS_IMAGE": "example.com/emulator:1",
+        "FLEETCTL_STATE": f"s3://{BUCKET}/team",
+    }
+    homes = [Home(root=Path(tempfile.mkdtemp(prefix="fh-")), env=variables) for _ in range(2)]
+    yield homes
+    homes[0].run("down", "booted", "--yes")
+    for home in homes:
+        end_tunnels(home)
+        left = home.kill_everything()
+        shutil.rmtree(home.root, ignore_errors=True)
+        assert left == []
+
+
+def end_tunnels(home: Home) -> None:
+    for process in psutil.process_iter(["cmdline"]):
+        if str(home.root) in " ".join(process.info["cmdline"] or ()):
+            process.kill()
+
+
+def heads(cloud: Cloud, *states: str) -> list[str]:
+    """Return the heads' instances."""
+    reservations = cloud.boto("ec2").describe_instances(Filters=[{"Name": "tag-key", "Values": ["fleetctl:head"]}])
+    found = [each for reservation in reservations["Reservations"] for each in reservation["Instances"]]
+    return [each["InstanceId"] for each in found if not states or each["State"]["Name"] in states]
+
+
+def engines(cloud: Cloud) -> set[str]:
+    return {each["id"] for each in cloud.instances("running")} - set(heads(cloud))
+
+
+def pids_of(module: str) -> set[int]:
+    """Return the processes of a head that run a module."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if module in words and words[0].startswith("/opt/fleetctl/"):
+            found.add(process.pid)
+    return found
+
+
+def ready(home: Home) -> list[Any]:
+    return [row for row in live_replicas(home.status("booted")) if row.record.state.value == "ready"]
+
+
+def test_a_fleet_outlives_the_laptop_and_its_head(laptops: list[Home], cloud: Cloud) -> None:
+    first, second = laptops
+    port = free_port()
+    profile = first.root / "booted.yaml"
+    text = PROFILE.partition("gateway:")[0] + HEAD.replace("PORT", str(port))
+    profile.write_text(text)
+    shown = first.run("up", str(profile), "--yes", timeout_s=420)
+    assert shown.code == 0, f"{shown.err}\n{''.join(cloud.console(each) for each in heads(cloud))[-6000:]}"
+    assert f"http://127.0.0.1:{port}/v1" in shown.out
+    assert "head 1 of booted is ordered" in shown.err
+    assert "installing fleetctl" in shown.err
+    client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=30)
+
+    def reply() -> str:
+        try:
+            chat = client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "hello"}], max_tokens=8
+            )
+        except OpenAIError:
+            return ""
+        return chat.choices[0].message.content or ""
+
+    assert reply()
+    (head,) = heads(cloud, "running")
+    rented = engines(cloud)
+    assert len(rented) == 2
+    assert "keeping fleet booted" in first.fleetctl("logs", "controller", "--fleet", "booted")
+
+    # Both processes are killed: systemd's unit brings them back, on the same machine.
+    for module in ("fleetctl.controller", "fleetctl.gateway"):
+        victims = pids_of(module)
+        assert victims, module
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+    cloud.until(lambda: reply() and first.status("booted").controller_alive, "both are back", seconds=90)
+    assert heads(cloud, "running") == [head]
+
+    # Somebody else's laptop sees it live, and changes it.
+    assert second.status("booted").controller_alive
+    second.fleetctl("scale", "chat", "3", "--fleet", "booted", timeout_s=120)
+    cloud.until(lambda: len(ready(second)) == 3, "a third replica is ready", seconds=180)
+
+    # The head is lost with its disk: engines go on, and whoever looks next has another made.
+    rented = engines(cloud)
+    cloud.boto("ec2").terminate_instances(InstanceIds=[head])
+    cloud.until(lambda: head not in heads(cloud, "running", "shutting-down"), "it is gone", seconds=60)
+    cloud.until(lambda: second.status("booted").controller_alive, "another head keeps the fleet", seconds=300)
+    (other,) = heads(cloud, "running")
+    assert other != head
+    assert engines(cloud) == rented
+    first.status("booted")
+    cloud.until(reply, "requests are answered through the first laptop again", seconds=60)
+    assert "head 2 of booted is ordered" in first.fleetctl("events", "booted", "--limit", "1000")
+
+    second.fleetctl("down", "booted", "--yes", timeout_s=420)
+    assert not cloud.instances("pending", "running", "shutting-down", "stopping", "stopped")
+    assert what_is_left(cloud) == {}
+    names = [each["Key"] for each in cloud.boto("s3").list_objects_v2(Bucket=BUCKET).get("Contents", [])]
+    assert [name for name in names if "/heads/" in name] == []
+    launched = [json.loads(json.dumps(each)) for each in cloud.instances()]
+    assert len([each for each in launched if each["id"] in heads(cloud)]) == 2
