@@ -72,7 +72,7 @@ def programs_prefix(prefix: str, fleet: str) -> str:
 
 
 def _files(order: HeadRecord, settings: Mapping[str, object]) -> list[BootFile]:
-    values = {"fleet": order.fleet, "port": SSH_PORT, "gateway_port": order.gateway_port, "host_key": HOST_KEY}
+    values = {"fleet": order.fleet, "port": SSH_PORT, "host_key": HOST_KEY}
     # `restrict` allows nothing; forwarding alone is allowed again.
     key = f'restrict,port-forwarding,command="{_READ_LOG}" {order.public_key}\n'
     found = [

@@ -117,7 +117,8 @@ class AwsHeads:
         way = order.settings.get("tunnel", "")
         if way == "ssm" or (not way and not is_public(order.settings) and _has_session_manager()):
             return head.id, session_command(head.id, self._connection.region, self._settings.profile)
-        return head.public_address or head.address, ""
+        # A subnet may give every machine a public address; nothing is let in there unless the profile says from where.
+        return (head.public_address or head.address) if is_public(order.settings) else head.address, ""
 
     async def findings(self, settings: Mapping[str, SettingValue]) -> tuple[Finding, ...]:
         """Return what would keep a head from being made, and who would reach it."""
