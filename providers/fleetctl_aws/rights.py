@@ -28,6 +28,8 @@ RIGHTS = frozenset(
         "sqs:ReceiveMessage", "sqs:SetQueueAttributes", "sqs:TagQueue",
         "ssm:DeleteParameters", "ssm:DescribeParameters", "ssm:GetParameter", "ssm:PutParameter",
         "sts:GetCallerIdentity",
+        # Of heads alone, and of the state that they share.
+        "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject",
     }
 )  # fmt: skip
 # Ids that nobody has: what is not there is refused as such only to whoever may touch it.

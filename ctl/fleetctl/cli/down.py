@@ -9,6 +9,7 @@ from fleetctl.cli.site import site_of
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.errors import DamagedStateError, DiskFullError
 from fleetctl.operations import fleets, lifecycle, unlawful_names
+from fleetctl.operations.fleet_hosts import hosted_elsewhere
 from fleetctl.operations.lookup import chosen_fleet, fleet_names, known_fleet
 from fleetctl.operations.orphaned_processes import (
     describe,
@@ -78,6 +79,9 @@ def _take_down(  # the command's own options
 ) -> None:
     known = fleet_names(site)
     if not known or (fleet and fleet not in {*known, *map(printable, known)}):
+        if left := [name for name in hosted_elsewhere(site.store) if fleet in ("", name) and name not in known]:
+            _clean_up_hosts(site, left, progress, dry_run=dry_run)
+            return
         found = orphaned_processes(site, fleet)
         if found:
             _end(site, found, progress, why=f"{site.store.location} knows no such fleet", yes=yes, dry_run=dry_run)
@@ -101,6 +105,16 @@ def _take_down(  # the command's own options
         return
     with progress:
         wait_down(site, name, progress, timeout_s=timeout_s)
+
+
+def _clean_up_hosts(site: Site, fleets: list[str], progress: Progress, *, dry_run: bool) -> None:
+    """End the hosts of fleets that are forgotten: whoever took them down was cut off before that."""
+    for name in fleets:
+        if dry_run:
+            progress.note(f"{name} is gone, and what its controller ran on would be ended")
+            continue
+        site.host.clean_up(name)
+        progress.note(f"{name} is down; nothing is left")
 
 
 def _end_unlawful(site: Site, name: str, progress: Progress, *, yes: bool, dry_run: bool) -> None:

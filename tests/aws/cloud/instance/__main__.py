@@ -50,8 +50,6 @@ class FirstProcess:
             "HOME": str(self._root / "root"),
             "LANG": "C.UTF-8",
             MARK: os.environ[MARK],
-            # pip finds what a head needs installed already: there is no package index here.
-            "PYTHONPATH": sysconfig.get_path("purelib"),
             "PIP_NO_INDEX": "1",
         }
         self._units = UnitManager(self._root / "etc/systemd/system", self._environment, self._log, self._over.set)
@@ -91,6 +89,7 @@ class FirstProcess:
             "aws": f"exec {python} {_HERE}/aws.py '{cloud}' \"$@\"",
             "cloud-init-per": 'shift 2\nexec "$@"',
         }
+        scripts |= dict.fromkeys((f"python3.{sys.version_info.minor}", "python3"), _python_script())
         for name, script in scripts.items():
             for place in (directory, self._root / "usr/bin") if name in ("systemctl", "docker") else (directory,):
                 place.mkdir(parents=True, exist_ok=True)
@@ -168,6 +167,13 @@ class FirstProcess:
     def _say(self, text: str) -> None:
         with self._log.open("a") as out:
             out.write(f"{SYSTEM_CLOCK.now().isoformat()} {text}\n")
+
+
+def _python_script() -> str:
+    """Return a Python whose environments have installed what the tests' has: there is no package index here."""
+    place = f"lib/python3.{sys.version_info.minor}/site-packages/of-the-tests.pth"
+    make = f'{sys.executable} "$@" || exit\nfor last; do :; done\necho {sysconfig.get_path("purelib")} >"$last/{place}"'
+    return f'if [ "$1 $2" = "-m venv" ]; then\n{make}\nexit\nfi\nexec {sys.executable} "$@"'
 
 
 def main() -> None:
