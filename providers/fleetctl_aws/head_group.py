@@ -8,6 +8,7 @@ from fleetctl.errors import ProviderError
 from fleetctl.model.head import SSH_PORT
 from fleetctl_aws import tags
 from fleetctl_aws.faults import NoSuchResourceError
+from fleetctl_aws.head_settings import open_to
 
 if TYPE_CHECKING:
     from fleetctl.model.head import HeadRecord
@@ -84,8 +85,7 @@ def group_name(order: HeadRecord) -> str:
 
 def rules(order: HeadRecord, vpc_cidr: str) -> list[Object]:
     """Return what may come in: ssh, and the gateway where it listens beyond loopback, from the VPC or from `open_to`."""
-    given = order.settings.get("open_to") or ()
-    sources = given if isinstance(given, tuple) else tuple(str(given).split())
+    sources = open_to(order.settings)
     ports = [SSH_PORT, order.gateway_port] if order.gateway_is_public else [SSH_PORT]
     return [_rule(port, source) for port in ports for source in (sources or (vpc_cidr,))]
 

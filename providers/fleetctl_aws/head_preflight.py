@@ -8,7 +8,7 @@ from fleetctl.errors import FleetctlError, ProviderError
 from fleetctl.model.head import SSH_PORT
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_aws.faults import NoSuchResourceError
-from fleetctl_aws.heads import DEFAULT_AMI, DEFAULT_TYPE, is_public, open_to
+from fleetctl_aws.head_settings import DEFAULT_AMI, DEFAULT_TYPE, is_public, open_to
 from fleetctl_aws.launch_templates import LaunchTemplates
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,8 @@ from fleetctl.model.head import SSH_PORT, Head, HeadState
 from fleetctl_aws import tags
 from fleetctl_aws.faults import LAUNCHED_AND_GONE, NoSuchResourceError, ParameterMismatchError
 from fleetctl_aws.head_group import HeadGroups
+from fleetctl_aws.head_preflight import judge_head
+from fleetctl_aws.head_settings import DEFAULT_AMI, DEFAULT_TYPE, is_public
 from fleetctl_aws.head_user_data import head_user_data, program_key, programs_prefix, state_place
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from fleetctl_aws.settings import AwsSettings
 
 Object = dict[str, Any]
-DEFAULT_TYPE = "t3.small"
-# Canonical publishes the newest one's id here.
-DEFAULT_AMI = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 _DISK_GB = 20
 _SECRETS = "/fleetctl-heads"
 _ENDPOINT = "AWS_ENDPOINT_URL"
@@ -122,8 +120,6 @@ class AwsHeads:
 
     async def findings(self, settings: Mapping[str, SettingValue]) -> tuple[Finding, ...]:
         """Return what would keep a head from being made, and who would reach it."""
-        from fleetctl_aws.head_preflight import judge_head
-
         return await judge_head(self._connection, self._settings, settings)
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
@@ -207,17 +203,6 @@ class AwsHeads:
         place = programs_prefix(prefix, order.fleet)
         for each in await self._connection.read_all("s3", "list_objects_v2", "Contents", Bucket=bucket, Prefix=place):
             await self._connection.change("s3", "delete_object", Bucket=bucket, Key=each["Key"])
-
-
-def is_public(settings: Mapping[str, SettingValue]) -> bool:
-    """Whether a head is to be reached from addresses beyond private networks."""
-    return any(ipaddress.ip_network(each, strict=False).is_global for each in open_to(settings))
-
-
-def open_to(settings: Mapping[str, SettingValue]) -> tuple[str, ...]:
-    """Return the addresses that may reach a head beside its VPC's."""
-    given = settings.get("open_to", ())
-    return given if isinstance(given, tuple) else tuple(str(given).split())
 
 
 def session_command(instance_id: str, region: str, profile: str) -> str:
