@@ -90,7 +90,7 @@ class NodeHost:
             hint = f"export {STATE_URL}=s3://BUCKET/PREFIX (docs/shared-state.md)"
             return (*kept, Finding(name="state", verdict=Verdict.FAIL, detail=detail, hint=hint))
         try:
-            heads = HeadOrders(place=place, state_url="").heads
+            heads = HeadOrders(place, state_url="").heads
             return (*kept, *waited(heads.findings(place.record.choice.settings)))
         except FleetctlError as exc:
             return (
@@ -106,7 +106,7 @@ class PlacedNodeHost(LocalHost):
 
     def __init__(self, place: HostPlace) -> None:
         self._place = place
-        self._orders = HeadOrders(place=place, state_url=os.environ.get(STATE_URL, ""))
+        self._orders = HeadOrders(place, state_url=os.environ.get(STATE_URL, ""))
         self._tunnel = Tunnel(FleetPaths(fleet=place.fleet))
         self._looked_s = -_LOOK_S
         self._shown: set[str] = set()
@@ -124,7 +124,11 @@ class PlacedNodeHost(LocalHost):
                 return
             if clock.monotonic_s() - looked_s >= _LOOK_S:
                 looked_s = clock.monotonic_s()
-                text = self._approached()
+                text, is_unreachable = self._approached()
+                # Its controller is at work by its lease and reads what is written with its next tick: a laptop that has no
+                # way to it has nothing to wait for.
+                if is_unreachable and self.processes(fleet).has_controller:
+                    return
             clock.sleep_blocking(_POLL_S)
         raise UnavailableError(
             f"the head of {fleet} does not answer after {_READY_S:g} s: {text}",
@@ -237,8 +241,8 @@ class PlacedNodeHost(LocalHost):
             return False
         return True
 
-    def _approached(self) -> str:
-        """Come one step nearer to the controller, and return how far that is: order, machine, sign, tunnel."""
+    def _approached(self) -> tuple[str, bool]:
+        """Come one step nearer to the controller: order, machine, sign, tunnel. Return how far that is, and whether ssh fails."""
         order, head = self._orders.standing()
         name = f"head {order.number} ({head.id})"
         if head.state is HeadState.STOPPED:
@@ -246,15 +250,15 @@ class PlacedNodeHost(LocalHost):
                 f"{name} was stopped", hint=f"start it: aws ec2 start-instances --instance-ids {head.id}"
             )
         if head.state is not HeadState.RUNNING:
-            return self._show(f"{name}: its machine starts")
+            return self._show(f"{name}: its machine starts"), False
         end = self._end_of(order, head)
         if end is None:
-            return self._show(f"{name}: running at {head.address}, installing fleetctl")
+            return self._show(f"{name}: running at {head.address}, installing fleetctl"), False
         try:
             self._tunnel.open(end)
         except UnavailableError as exc:
-            return self._show(exc.message)
-        return self._show(f"{name}: up, its controller starts")
+            return self._show(exc.message), True
+        return self._show(f"{name}: up, its controller starts"), False
 
     def _end(self) -> TunnelEnd | None:
         order = self._orders.newest()

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +16,6 @@ from fleetctl.model.head import Head, HeadRecord, HeadSign, HeadState, sign_key
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import FLEET
-from fleetctl.ports.host import HostPlace
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl_host_node.archive import make_archive
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from fleetctl.ports.heads import Heads
+    from fleetctl.ports.host import HostPlace
 
 T = TypeVar("T")
 CLIENT_KEY = "client-key"
@@ -36,14 +36,14 @@ def waited(call: Coroutine[object, object, T]) -> T:
     return asyncio.run(call)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOrders:
     """The orders of one fleet's heads, in the state that all share."""
 
-    place: HostPlace
-    state_url: str
+    def __init__(self, place: HostPlace, *, state_url: str) -> None:
+        self.place = place
+        self.state_url = state_url
 
-    @property
+    @cached_property
     def heads(self) -> Heads:
         """The provider's ability to make heads. Raises ConfigError where it has none."""
         provider = self.place.provider()
