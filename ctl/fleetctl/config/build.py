@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from fleetctl.config.section import ProfileSection
 from fleetctl.model.generation import GenerationSpec
+from fleetctl.model.host_choice import HostChoice
 from fleetctl.model.profile import (
     EmulatorSpec,
     GatewaySpec,
@@ -54,8 +55,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         other_models=models[1:],
         provider=section.provider.kind,
         provider_settings=section.provider.settings,
-        host=section.host.kind,
-        host_settings=section.host.settings,
+        host_choice=HostChoice(name=section.host.kind, settings=section.host.settings),
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
         gateway=_gateway(section.gateway),

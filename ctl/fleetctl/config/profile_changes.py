@@ -22,7 +22,7 @@ _SPELLINGS = {"_s": format_duration, "_bytes_max": format_bytes, "_usd_per_hour"
 _RENAMED = {
     (Profile, "objective"): "slo",
     (Profile, "provider_settings"): "provider",
-    (Profile, "host_settings"): "host",
+    (Profile, "host_choice"): "host",
     (Objective, "fraction"): "objective",
     (WorkflowKind, "targets"): "slo",
     (LaneSpec, "engine_version"): "engine.version",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fleetctl.model.catalogue import Precision
 from fleetctl.model.eviction import EvictionRules
 from fleetctl.model.generation import GenerationSpec
-from fleetctl.model.host_choice import LOCAL_HOST, HostChoice
+from fleetctl.model.host_choice import HostChoice
 from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.serving import PerformanceMode, Speculation
 from fleetctl.model.slo import LaneSlo
@@ -362,19 +362,13 @@ class Profile:
     provider_settings: dict[str, SettingValue] = field(
         default_factory=dict
     )  # by their names; what is not there is as ever
-    host: str = LOCAL_HOST  # where controller and gateway run
-    host_settings: dict[str, SettingValue] = field(default_factory=dict)
+    host_choice: HostChoice = field(default_factory=HostChoice)  # where controller and gateway run
     other_models: tuple[ModelSpec, ...] = ()  # of a fleet that serves several, those after the first
 
     @property
     def provider_choice(self) -> ProviderChoice:
         """Return who sells its nodes, with the settings."""
         return ProviderChoice(name=self.provider, settings=self.provider_settings)
-
-    @property
-    def host_choice(self) -> HostChoice:
-        """Return where its controller and gateway run, with the settings."""
-        return HostChoice(name=self.host, settings=self.host_settings)
 
     @property
     def models(self) -> tuple[ModelSpec, ...]:
