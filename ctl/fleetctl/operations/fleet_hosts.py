@@ -169,9 +169,9 @@ class FleetHosts:
         """Return what a controller process of this machine needs."""
         return self._local.controller_runtime(fleet)
 
-    def gateway_runtime(self, fleet: str) -> GatewayRuntime:
+    def gateway_runtime(self, fleet: str, *, number: int = 1) -> GatewayRuntime:
         """Return what a gateway process of this machine needs."""
-        return self._local.gateway_runtime(fleet)
+        return self._local.gateway_runtime(fleet, number=number)
 
     def judged(self, profile: Profile, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
         """Return a preflight's findings as they are from the profile's host."""
