@@ -40,7 +40,7 @@ def space(cluster: TestCluster, request: pytest.FixtureRequest) -> Iterator[Spac
 
 async def keeps(provider: KubernetesProvider, is_so: Callable[[], object], what: str) -> None:
     """List as a controller does until something is so."""
-    end_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+    end_s = SYSTEM_CLOCK.monotonic_s() + 150.0
     while not is_so():
         assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not so: {what}"
         await listed(provider, owner=OWNER, fleet=FLEET)

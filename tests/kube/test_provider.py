@@ -132,7 +132,7 @@ def order(token: str, **changes: Any) -> NodeRequest:
 
 async def described(provider: KubernetesProvider, token: str, is_so: Callable[[Node], bool], what: str) -> Node:
     """Return an order's node once something is so."""
-    end_s = SYSTEM_CLOCK.monotonic_s() + 60.0
+    end_s = SYSTEM_CLOCK.monotonic_s() + 150.0
     while (node := await provider.describe(token, owner=OWNER)) is None or not is_so(node):
         assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not so: {what}; it is {node}"
         await SYSTEM_CLOCK.sleep(0.2)
