@@ -61,7 +61,7 @@ def test_several_serve_about_as_much_as_one(weights: list[float], load: float, l
     assert good(weights) >= least * good([1.0])
 
 
-def test_one_that_has_all_traffic_has_nearly_all_seats() -> None:
+def test_one_that_has_all_traffic_has_nearly_all_slots() -> None:
     rig = Several([1.0, 0.0], replicas=1, streams_max=10, lane=LANE)
     rig.run(12.0, 6.0)
     assert rig.gateways[1].dispatcher.routes.replicas["r0"].candidate.in_flight >= 9

@@ -51,13 +51,13 @@ def _keep(
         gateway_beating=seen.is_beating,
         gateway_lost_s=seen.lost_s,
     )
-    remembered = replace(
+    as_only_memory = replace(
         memory,
         gateway_missing_since=before.missing_since,
         gateway_started_at=before.started_at,
         gateway_starts=before.starts,
     )
-    action, after, reason = keep_gateway(as_only, remembered, now)
+    action, after, reason = keep_gateway(as_only, as_only_memory, now)
     reason = reason.code.because(f"gateway {seen.number}: {reason.message}")
     if isinstance(action, StartGateway | StopGateway):
         action = _of(action, seen.number)
