@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 Verb = Callable[..., Any]
-_Answer = TypeVar("_Answer")
+T = TypeVar("T")
 # To connect, and between two reads; the API server ends a request of its own after 60 s.
 _TIMEOUT_S = (5.0, 20.0)
 _RETRY_S = 1.0
@@ -125,7 +125,7 @@ class ClusterConnection:
         """Return an answer that is no JSON, a log, as it came; such calls keep no other waiting. Raises ProviderError."""
         return await self._in(self._log_readers, partial(self.text, api, verb, *arguments, **options))  # type: ignore[arg-type]  # the client's own
 
-    async def _in(self, pool: ThreadPoolExecutor, call: Callable[[], _Answer]) -> _Answer:
+    async def _in(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
     def call(self, api: str, verb: str, *arguments: object, changes: bool = False, **options: object) -> Object:

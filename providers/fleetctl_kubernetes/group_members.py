@@ -115,13 +115,13 @@ def fault_of(name: str, first: Mapping[str, str], pods: list[Object]) -> str:
     for pod_name in sorted(first):
         pod = there.get(pod_name)
         if pod is None or pod["metadata"]["uid"] != first[pod_name]:
-            return _said(name, pod_name, "deleted")
+            return _named_reason(name, pod_name, "deleted")
     for pod_name, pod in sorted(there.items()):
         if how := exit_reason(pod) or _restarted(pod):
-            return _said(name, pod_name, how)
+            return _named_reason(name, pod_name, how)
     for pod_name, pod in sorted(there.items(), reverse=True):  # a leader is told to end with its members
         if "deletionTimestamp" in pod["metadata"]:
-            return _said(name, pod_name, pod_end(pod))
+            return _named_reason(name, pod_name, pod_end(pod))
     return ""
 
 
@@ -137,7 +137,7 @@ def end_record(group: Object | None, pods: list[Object], *, reason: str, now: da
     )
 
 
-def _said(name: str, pod_name: str, how: str) -> str:
+def _named_reason(name: str, pod_name: str, how: str) -> str:
     return how if pod_name == f"{name}-0" else f"{pod_name}: {how}"
 
 

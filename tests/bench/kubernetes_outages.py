@@ -2,7 +2,7 @@
 
 A real control plane, the tests' kubelet with one engine a pod, `up` as people run it, three clients that send one request after
 the other, and one fault after the other. Each row says how many were answered and how many failed from the fault until the
-fleet was whole again, what `fleetctl status` said meanwhile, and how long after the fault's end it was whole.
+fleet was whole again, what `fleetctl status` reasons meanwhile, and how long after the fault's end it was whole.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _WHOLE_WITHIN_S = 100.0
 def play(fleet: LiveFleet, name: str, outage: Outage, lasts_s: float) -> None:
     with Traffic(fleet.port) as traffic:
         until(lambda: traffic.answered >= 5, "requests are answered")
-        traffic.answered, said, before = 0, set[str](), fleet.pods()
+        traffic.answered, reasons, before = 0, set[str](), fleet.pods()
         with outage(fleet):
             end_s = SYSTEM_CLOCK.monotonic_s() + lasts_s
             while SYSTEM_CLOCK.monotonic_s() < end_s:
-                said.add(fleet.status().reason)
+                reasons.add(fleet.status().reason)
                 SYSTEM_CLOCK.sleep_blocking(0.5)
         began_s = SYSTEM_CLOCK.monotonic_s()
         fleet.until_whole(f"{name}: the fleet is whole again", within_s=_WHOLE_WITHIN_S)
@@ -40,7 +40,7 @@ def play(fleet: LiveFleet, name: str, outage: Outage, lasts_s: float) -> None:
     kept = len(before.keys() & fleet.pods().keys())
     print(
         f"| {name} | {lasts_s:.0f} s | {traffic.answered} | {len(traffic.failures)} | {took_s:.0f} s | {kept} of {len(before)} | "
-        f"{'; '.join(sorted(each for each in said if each)) or 'nothing'} |",
+        f"{'; '.join(sorted(each for each in reasons if each)) or 'nothing'} |",
         flush=True,
     )
     for each in traffic.failures[:3]:

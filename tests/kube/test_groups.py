@@ -177,10 +177,10 @@ def test_a_group_is_behind_its_service_by_its_leader_and_drains_when_one_of_its_
         space.cluster.core.create_namespaced_pod_eviction(
             node.members[1], space.name, {"metadata": {"name": node.members[1]}}
         )
-        told = await described(provider, "t-1", lambda node: node.notice is not None, "it is to leave")
-        assert told.state is NodeState.STOPPING
-        assert told.notice is not None
-        assert (told.notice.kind, told.notice.takes_node) == (NoticeKind.INTERRUPTION, True)
+        noticed = await described(provider, "t-1", lambda node: node.notice is not None, "it is to leave")
+        assert noticed.state is NodeState.STOPPING
+        assert noticed.notice is not None
+        assert (noticed.notice.kind, noticed.notice.takes_node) == (NoticeKind.INTERRUPTION, True)
         gone = await described(provider, "t-1", lambda node: node.state is NodeState.GONE, "it has gone")
         assert gone.exit_reason == f"{node.members[1]}: EvictionByEvictionAPI"
         assert [each.state for each in await listed(provider, owner=OWNER, fleet=FLEET)] == [NodeState.GONE]

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NAME = "outages"
 # What the status says of each, sooner or later; tests/bench/kubernetes_outages.py plays more of them, and for longer.
-SAID = {
+SHOWN = {
     "etcd stopped": "has not answered",
     "token taken away": "Unauthorized",
     "pod deleted, API server killed": "has not answered",
@@ -45,13 +45,13 @@ def neighbours(fleet: LiveFleet) -> set[tuple[str, str]]:
     return {(each.uid, each.resource_version) for each in found if each.name == "neighbour"}
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", SHOWN)
 def test_no_request_fails_while_the_control_plane_does(fleet: LiveFleet, name: str) -> None:
     others, pods = neighbours(fleet), fleet.pods()
     with Traffic(fleet.port) as traffic:
         until(lambda: traffic.answered >= 5, "requests are answered")
         with OUTAGES[name](fleet):
-            until(lambda: SAID[name] in fleet.status().reason, f"the status says: {SAID[name]}")
+            until(lambda: SHOWN[name] in fleet.status().reason, f"the status says: {SHOWN[name]}")
             answered = traffic.answered
             until(lambda: traffic.answered > answered + 5, "requests are answered meanwhile")
         fleet.until_whole("the fleet is whole again")
@@ -78,8 +78,8 @@ def test_a_namespace_that_is_deleted_under_a_fleet_is_said_and_the_fleet_can_be_
 ) -> None:
     with live_fleet(cluster, "leaving", replicas=1) as fleet:
         cluster.core.delete_namespace(fleet.namespace)
-        said = "the namespace is being deleted"
-        until(lambda: said in _replicas_reasons(fleet), "the status says that the namespace goes", within_s=120)
+        reasons = "the namespace is being deleted"
+        until(lambda: reasons in _replicas_reasons(fleet), "the status says that the namespace goes", within_s=120)
         fleet.home.fleetctl("down", fleet.name, "--yes", timeout_s=200)
         assert fleet.home.query("ls") == []
 

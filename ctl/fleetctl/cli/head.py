@@ -52,15 +52,15 @@ def _stop_backstop() -> None:
 
 
 def _metadata(name: str) -> str:
-    asked = urllib.request.Request(  # noqa: S310  # the instance's own metadata
+    request = urllib.request.Request(  # noqa: S310  # the instance's own metadata
         f"{_METADATA}/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     )
-    with urllib.request.urlopen(asked, timeout=_CALL_S) as answer:  # noqa: S310  # as above
+    with urllib.request.urlopen(request, timeout=_CALL_S) as answer:  # noqa: S310  # as above
         token = answer.read().decode()
-    asked = urllib.request.Request(  # noqa: S310  # as above
+    request = urllib.request.Request(  # noqa: S310  # as above
         f"{_METADATA}/meta-data/{name}", headers={"X-aws-ec2-metadata-token": token}
     )
-    with urllib.request.urlopen(asked, timeout=_CALL_S) as answer:  # noqa: S310  # as above
+    with urllib.request.urlopen(request, timeout=_CALL_S) as answer:  # noqa: S310  # as above
         text: str = answer.read().decode()
     return text
 

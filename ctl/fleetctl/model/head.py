@@ -35,7 +35,7 @@ class HeadRecord:
     gateway_port: int
     gateway_is_public: bool  # it listens beyond loopback
     settings: dict[str, SettingValue] = field(default_factory=dict)
-    ordered_at: datetime
+    placed_at: datetime
 
     @property
     def key(self) -> str:

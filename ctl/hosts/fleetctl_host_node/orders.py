@@ -100,7 +100,7 @@ class HeadOrders:
             owner=store.owner, fleet=place.fleet, number=number, token=_token(store.owner, place.fleet, number),
             state_url=self.state_url, region="", program=digest, public_key=self._public_key(store.owner),
             gateway_port=place.record.port, gateway_is_public=place.record.address not in _LOOPBACK,
-            settings=dict(place.record.choice.settings), ordered_at=place.clock.now(),
+            settings=dict(place.record.choice.settings), placed_at=place.clock.now(),
         )  # fmt: skip
         waited(self.heads.keep_program(order, archive))
         found = self.newest()
@@ -110,10 +110,10 @@ class HeadOrders:
             f": head {number - 1} has ended ({reason})" if before else ""
         )
         entry = JournalEntry(
-            seq=0, at=order.ordered_at, fleet=place.fleet, kind=EntryKind.OPERATOR, subject=FLEET, action="head",
+            seq=0, at=order.placed_at, fleet=place.fleet, kind=EntryKind.OPERATOR, subject=FLEET, action="head",
             code=ReasonCode.OPERATOR, reason=why,
         )  # fmt: skip
-        store.put_record(StoredRecord.of(Collection.HEADS, order.key, order, at=order.ordered_at, fleet=place.fleet))
+        store.put_record(StoredRecord.of(Collection.HEADS, order.key, order, at=order.placed_at, fleet=place.fleet))
         store.append((entry,))
         place.tell(why)
         return order

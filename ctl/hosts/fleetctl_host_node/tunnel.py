@@ -143,8 +143,8 @@ class Tunnel:
                 path.unlink(missing_ok=True)
 
     def _ssh(self, end: TunnelEnd, *before: str, command: str = "") -> tuple[int, bytes, str]:
-        words = ["--", end.address, *([command] if command else [])]
-        return _run(["ssh", *before, *self.arguments(end), *words])
+        last = ["--", end.address, *([command] if command else [])]
+        return _run(["ssh", *before, *self.arguments(end), *last])
 
     @property
     def _known_hosts(self) -> Path:
@@ -192,5 +192,5 @@ def _run(argv: Sequence[str]) -> tuple[int, bytes, str]:
             return 255, b"", f"no answer for {_COMMAND_S:g} s"
         out.seek(0)
         errors.seek(0)
-        said = errors.read(4000).decode(errors="replace")
-        return code, out.read(_LOG_BYTES_MAX), _CONTROL.sub(" ", said).strip()
+        complaint = errors.read(4000).decode(errors="replace")
+        return code, out.read(_LOG_BYTES_MAX), _CONTROL.sub(" ", complaint).strip()

@@ -94,8 +94,8 @@ def _role_keys() -> dict[str, str]:
 
 
 def _metadata(page: str, *, headers: dict[str, str], method: str = "GET") -> str:
-    asked = urllib.request.Request(_METADATA + page, headers=headers, method=method)
-    with urllib.request.urlopen(asked, timeout=_CALL_S) as answer:
+    request = urllib.request.Request(_METADATA + page, headers=headers, method=method)
+    with urllib.request.urlopen(request, timeout=_CALL_S) as answer:
         text: str = answer.read().decode()
         return text
 

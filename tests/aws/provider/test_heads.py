@@ -31,7 +31,7 @@ def order(**changes: object) -> HeadRecord:
     base = HeadRecord(
         owner="o", fleet="demo", number=1, token="head-1", state_url=f"s3://{BUCKET}/team", region="", program="ab12",  # noqa: S106  # of an order
         public_key="ssh-ed25519 AAAA", gateway_port=8080, gateway_is_public=False,
-        settings={"instance_profile": PROFILE}, ordered_at=datetime(2026, 11, 28, tzinfo=UTC),
+        settings={"instance_profile": PROFILE}, placed_at=datetime(2026, 11, 28, tzinfo=UTC),
     )  # fmt: skip
     return replace(base, **changes)  # type: ignore[arg-type]  # a test's own words
 

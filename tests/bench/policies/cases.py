@@ -100,12 +100,12 @@ def bursty_real(seed: int, file: str) -> Iterable[Arrival]:
 
 def pulses(seed: int, file: str) -> Iterable[Arrival]:
     """Forty short prompts within 4 ms, every 20 s for an hour, beside 4 requests a second."""
-    pulse = (
+    burst = (
         Arrival(at_s=5.0 + 20.0 * number + each * 1e-4, prompt_tokens=300, output_tokens=64, stream=True, batch=False)
         for number in range(179)
         for each in range(40)
     )
-    return merged(pulse, arrivals(steps((3600, 4)), 3600, conversation(file), seed=seed))
+    return merged(burst, arrivals(steps((3600, 4)), 3600, conversation(file), seed=seed))
 
 
 def six(long_rps: float, short_rps: float, *, seconds: float = 300.0) -> Callable[[int, str], Iterable[Arrival]]:
