@@ -53,6 +53,19 @@ async def test_expect_100_continue_is_answered(rig):
     writer.transport.abort()
 
 
+async def test_an_encoded_body_is_415(rig):
+    assert statuses(await rig.send_raw(raw_post(BODY, extra=b"content-encoding: gzip\r\n"))) == [415]
+
+
+@pytest.mark.parametrize("extra", [b"", b"content-type: text/plain\r\n", b"content-encoding: identity\r\n"])
+async def test_engines_are_told_json_whatever_a_client_calls_its_body(rig, extra):
+    replica = await rig.add("r1")
+    assert statuses(await rig.send_raw(raw_post(BODY, extra=extra + CLOSE))) == [200]
+    headers = replica.seen[-1].headers
+    assert headers["content-type"] == "application/json"
+    assert "content-encoding" not in headers
+
+
 async def test_another_expectation_is_417(rig):
     assert statuses(await rig.send_raw(raw_post(BODY, extra=b"expect: miracles\r\n"))) == [417]
 

@@ -22,10 +22,18 @@ _NUMBERS: dict[str, tuple[float, float | None]] = {
     "max_tokens": (1, None),
     "max_completion_tokens": (1, None),
     "seed": (-(2**63), 2**63 - 1),
+    # Not OpenAI's, and alike in every engine: one refuses what another takes for the nearest that it knows.
+    "top_k": (-1, None),
+    "min_p": (0.0, 1.0),
+    "min_tokens": (0, None),
+    "repetition_penalty": (0.0, None),
 }
 _OF_CHATS: dict[str, tuple[float, float | None]] = {"top_logprobs": (0, 20)}
 _OF_COMPLETIONS: dict[str, tuple[float, float | None]] = {"logprobs": (0, None)}
-_WHOLE = frozenset(("n", "max_tokens", "max_completion_tokens", "seed", "top_logprobs", "logprobs"))
+_WHOLE = frozenset(
+    ("n", "max_tokens", "max_completion_tokens", "seed", "top_logprobs", "logprobs", "top_k", "min_tokens")
+)
+_OVER = frozenset(("top_p", "repetition_penalty"))  # their lower bound itself is out of bounds
 _KINDS: dict[str, tuple[type, str]] = {
     "response_format": (dict, "a section with a `type`"),
     "logit_bias": (dict, "a section of tokens and biases"),
@@ -120,8 +128,8 @@ def _wrong_numbers(
         elif value < low or (high is not None and value > high):
             bounds = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
             yield WrongRequest(f"`{key}` must be {bounds}, not {value:g}", key)
-        elif key == "top_p" and not value:
-            yield WrongRequest("`top_p` must be over 0", key)
+        elif key in _OVER and value == low:
+            yield WrongRequest(f"`{key}` must be over {low:g}", key)
 
 
 def _is_number(value: object) -> bool:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from fleetctl.gateway.limits import GatewayLimits
 
 # Kept: not passed on to replicas, as they are hop by hop, ours, or set anew, or read. No encoding is accepted, for events
-# must be readable.
+# must be readable; a body is JSON whatever its client calls it, as it was read as that.
 _KEPT = wire.HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"authorization", b"accept-encoding",
     b"x-fleetctl-lane", b"x-fleetctl-batch", b"x-fleetctl-tier", b"http2-settings", REQUEST_ID, TRACEPARENT,
     b"x-fleetctl-workflow", b"x-fleetctl-workflow-kind", b"x-fleetctl-parent", b"x-fleetctl-conversation",
+    b"content-type", b"content-encoding",
 }  # fmt: skip
 # Those by which, or by whose trailers, a client asks for its connection to be kept.
 _KEEPING = frozenset((b"connection", b"proxy-connection", b"transfer-encoding"))
@@ -192,6 +193,8 @@ class RequestReader:
         # llhttp has made sure that a length is a number.
         if int(headers.get(b"content-length") or 0) > self.body_bytes_max:
             self._blame(413, "the request's body is too long")
+        elif headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            self._blame(415, "the request's body is encoded: send it plain, without content-encoding")
         elif b"expect" in headers:
             if headers[b"expect"].lower() == b"100-continue":
                 self.wants_continue = True

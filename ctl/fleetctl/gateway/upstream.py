@@ -49,7 +49,10 @@ class Upstream:
         self.served_name = row.served_name  # empty: as every other replica's
         self.priority_sign = row.priority_sign
         self.form = row.form  # None: requests are sent as they come
-        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\n" % (row.host.encode(), row.port)  # after the target
+        # After the target. Engines take a body of another type for none, or refuse it, each in its own way.
+        self.request_head = b" HTTP/1.1\r\nhost: %b:%d\r\ncontent-type: application/json\r\n" % (
+            row.host.encode(), row.port,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return "{} at {}:{}".format(self.replica_id.decode(), *self.address)
