@@ -9,8 +9,9 @@ from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.node import Node, NodeState
 from fleetctl_aws import tags
 from fleetctl_aws.faults import ParameterMismatchError, of_fleet_errors
-from fleetctl_aws.instances import instances_in, node_of
+from fleetctl_aws.instances import instances_in
 from fleetctl_aws.network import PORT, find_network
+from fleetctl_aws.slots import nodes_of
 from fleetctl_aws.user_data import cloud_config
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fleetctl_aws.network import Network, SecurityGroups
     from fleetctl_aws.secrets import EngineSecrets
     from fleetctl_aws.settings import AwsSettings
+    from fleetctl_aws.slots import Slots
 
 Object = dict[str, Any]
 _FILTER_VALUES_MAX = 200  # the most that EC2 takes
@@ -32,7 +34,7 @@ _FILTER_VALUES_MAX = 200  # the most that EC2 takes
 class Orders:
     """Launches instances and finds them by their intent's tag."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, each named
         self,
         connection: AwsConnection,
         settings: AwsSettings,
@@ -41,6 +43,7 @@ class Orders:
         groups: SecurityGroups,
         templates: LaunchTemplates,
         secrets: EngineSecrets,
+        slots: Slots,
     ) -> None:
         self._connection = connection
         self._settings = settings
@@ -48,15 +51,19 @@ class Orders:
         self._groups = groups
         self._templates = templates
         self._secrets = secrets
+        self._slots = slots
 
     async def found(self, owner: str, tokens: Iterable[str]) -> dict[str, Node]:
         """Return the nodes of these orders by token, ended ones for as long as EC2 shows them: an hour."""
         wanted = sorted(set(tokens))
         nodes: dict[str, Node] = {}
         for first in range(0, len(wanted), _FILTER_VALUES_MAX):
-            chosen = tags.filters({tags.OWNER: owner, tags.INTENT: wanted[first : first + _FILTER_VALUES_MAX]})
+            # Under whichever of its slots' tags: no two orders have one token.
+            among = {"Name": "tag-value", "Values": wanted[first : first + _FILTER_VALUES_MAX]}
+            chosen = [*tags.filters({tags.OWNER: owner}), among]
             reservations = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=chosen)
-            for node in map(node_of, instances_in(reservations)):
+            shown = [n for each in instances_in(reservations) for n in nodes_of(each, now=self._clock.now())]
+            for node in (each for each in shown if each.token in wanted):
                 # A token has one instance; should it ever have two, the one that lives is its, and gc finds the other.
                 if node.token not in nodes or nodes[node.token].state is NodeState.GONE:
                     nodes[node.token] = node
@@ -77,8 +84,13 @@ class Orders:
             )
         path = await self._secrets.put(request, resolve_secrets)
         text = cloud_config(request, self._settings, region=self._connection.region, secrets_path=path)
-        template = await self._templates.ensure(request, user_data=text, security_group=group["GroupId"])
-        order = fleet_order(request, template=template, network=network, expiry_s=self._settings.expiry_s)
+        name = self._templates.name_of(request, user_data=text, security_group=group["GroupId"])
+        if request.machine_id:
+            return await self._slots.place(request, template=name)
+        template = await self._templates.ensure(name, request, user_data=text, security_group=group["GroupId"])
+        order = fleet_order(
+            request, template=template, network=network, expiry_s=self._settings.expiry_s, template_name=name
+        )
         try:
             answer = await self._connection.change("ec2", "create_fleet", **order)
         except ParameterMismatchError as exc:
@@ -105,6 +117,7 @@ class Orders:
                     created_at=self._clock.now(),
                     offering=str(OfferingKey(launched["InstanceType"], zone, request.market.value)),
                     machine_id=instance_id,
+                    gpu_indices=request.gpu_indices,
                 )
         names = frozenset(OfferingKey.parse(key).instance_type for key in _alternatives(request))
         raise of_fleet_errors(answer.get("Errors") or (), market=request.market.value, names=names)
@@ -117,7 +130,9 @@ class Orders:
         return ProviderError(f"{exc.message}; nothing carries its tag", hint="it is ordered anew, as another intent")
 
 
-def fleet_order(request: NodeRequest, *, template: str, network: Network, expiry_s: float) -> Object:
+def fleet_order(
+    request: NodeRequest, *, template: str, network: Network, expiry_s: float, template_name: str = ""
+) -> Object:
     """Return CreateFleet's parameters, the same however often a request is sent. Raises ConfigError without a subnet."""
     overrides = [
         {"InstanceType": key.instance_type, "SubnetId": network.subnets[key.zone], "AvailabilityZone": key.zone}
@@ -129,7 +144,7 @@ def fleet_order(request: NodeRequest, *, template: str, network: Network, expiry
             f"{request.offering} is in no zone with a subnet of ours: {', '.join(sorted(network.subnets))}",
             hint="give capacity.zones in the profile, or other subnets",
         )
-    named = tags.tag_list(tags.of_order(request, expiry_s=expiry_s))
+    named = tags.tag_list(tags.of_order(request, expiry_s=expiry_s, template=template_name))
     return {
         "Type": "instant",
         "ClientToken": tags.client_token(request.owner, request.token),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import ProviderError
 from fleetctl.model.node import NodeState
 from fleetctl_aws import tags
-from fleetctl_aws.instances import expires_at, instances_in, node_of, notice_tag
+from fleetctl_aws.instances import expires_at, instances_in, notice_tag
 from fleetctl_aws.notices import read_event
+from fleetctl_aws.slots import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,13 +95,14 @@ class InstanceEvents:
             *tags.filters(tags.of_fleet(owner, fleet)),
         ]
         found = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
-        return [_as_event(node_of(instance), event) for instance in instances_in(found)]
+        nodes = [n for each in instances_in(found) for n in nodes_of(each, now=self._clock.now())]
+        return [_as_event(node, event) for node in nodes]
 
     async def _keep(self, node: Node) -> None:
         """Have a notice in the instance's tags, where a controller that starts later finds it."""
         if node.notice is not None and node.state is not NodeState.GONE:
             mark = [{"Key": tags.NOTICE, "Value": notice_tag(node.notice)}]
-            await self._connection.change("ec2", "create_tags", Resources=[node.id], Tags=mark)
+            await self._connection.change("ec2", "create_tags", Resources=[node.machine_id], Tags=mark)
 
 
 def _as_event(node: Node, event: InstanceEvent) -> Node:

@@ -31,11 +31,14 @@ class LaunchTemplates:
         self._connection = connection
         self._settings = settings
 
-    async def ensure(self, request: NodeRequest, *, user_data: str, security_group: str) -> str:
-        """Return the id of the template for a request, made now if it is not there. Raises ProviderError, ConfigError."""
+    def name_of(self, request: NodeRequest, *, user_data: str, security_group: str) -> str:
+        """Return the name of the template for a request, which says all that it holds; pure."""
         wanted = json.dumps([user_data, security_group, self._settings.instance_profile, self._settings.disk_gb])
         digest = hashlib.sha256(f"{self._settings.ami}\n{wanted}".encode()).hexdigest()[:16]
-        name = f"{tags.fleet_name(request.owner, request.fleet)}-{digest}"
+        return f"{tags.fleet_name(request.owner, request.fleet)}-{digest}"
+
+    async def ensure(self, name: str, request: NodeRequest, *, user_data: str, security_group: str) -> str:
+        """Return the id of a request's template, made now if it is not there. Raises ProviderError, ConfigError."""
         theirs = await self._of_fleet(request.owner, request.fleet)
         for template in theirs:
             if template["LaunchTemplateName"] == name:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 PORT = 8000
+PORT_LAST = 8015  # of an instance that as many replicas share as the largest has GPUs
 _ALREADY = "InvalidPermission.Duplicate"
 
 
@@ -147,7 +148,7 @@ class SecurityGroups:
 
 
 def _rule(source: str) -> Object:
-    rule: Object = {"IpProtocol": "tcp", "FromPort": PORT, "ToPort": PORT}
+    rule: Object = {"IpProtocol": "tcp", "FromPort": PORT, "ToPort": PORT_LAST}
     if source.startswith("sg-"):
         return rule | {"UserIdGroupPairs": [{"GroupId": source}]}
     if ":" in source:

@@ -53,4 +53,5 @@ def _of_type(kind: GpuInstanceType, region: str, zones: frozenset[str], prices: 
                 price_usd_per_hour=price,
                 boot_s=_BOOT_S,
                 notice_s=NOTICE_S if is_spot else 0.0,
+                is_shareable=kind.gpu_count > 1,
             )

@@ -1,4 +1,4 @@
-"""The AWS provider: every node is an EC2 instance that one engine has alone."""
+"""The AWS provider: every node is an EC2 instance, or a slot of one that a lane's replicas share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from fleetctl_aws.create import Orders
 from fleetctl_aws.events import InstanceEvents
 from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.heads import AwsHeads
-from fleetctl_aws.instances import instances_in, node_of
+from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.network import PORT, SecurityGroups, find_network
 from fleetctl_aws.notices import NoticeQueue
 from fleetctl_aws.secrets import EngineSecrets
 from fleetctl_aws.settings import SETTINGS, VARIABLES, AwsSettings
 from fleetctl_aws.shared import SharedParts
+from fleetctl_aws.slots import Slots, nodes_of, parse_node_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,7 @@ _ANY = "0.0.0.0"  # noqa: S104  # in a container of its own network, behind the 
 class AwsProvider:
     """Implements ports.Provider, ProviderSettings and Preflight; what its instances share is SharedParts, its events are InstanceEvents.
 
-    A node's id is its instance's. Any number of processes may use it on the same nodes: an order is launched once by its
+    A node's id is its instance's, and the slot's after the first. Any number of processes may use it on the same nodes: an order is launched once by its
     client token, and found again by its tags.
     """
 
@@ -110,7 +111,7 @@ class AwsProvider:
         as_of = self._clock.now()
         wanted = tags.filters(tags.of_fleet(owner, fleet))
         reservations = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
-        nodes = [node_of(instance) for instance in instances_in(reservations)]
+        nodes = [node for instance in instances_in(reservations) for node in nodes_of(instance, now=as_of)]
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
@@ -118,18 +119,22 @@ class AwsProvider:
         return (await self._orders.found(owner, [token])).get(token)
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
-        """Remember that it was stopped, then terminate it: its systemd ends the engine, within 110 s whatever `grace_s` is."""
+        """Remember that it was stopped, and terminate the instance that nobody else is on.
+
+        Its systemd ends the engine within 110 s, whatever `grace_s` is.
+        """
         del grace_s  # EC2 gives a machine that shuts down some minutes, and takes no figure
-        mark = [{"Key": tags.STOPPED, "Value": self._clock.now().isoformat()}]
+        instance_id, number = parse_node_id(node_id)
         try:
-            found = await self._connection.read("ec2", "describe_instances", InstanceIds=[node_id])
+            found = await self._connection.read("ec2", "describe_instances", InstanceIds=[instance_id])
             instances = instances_in(found["Reservations"])
             if not instances or tags.OWNER not in tags.tags_in(instances[0]):
                 return
             if instances[0]["State"]["Name"] == "terminated":
                 return
-            await self._connection.change("ec2", "create_tags", Resources=[node_id], Tags=mark)
-            await self._connection.change("ec2", "terminate_instances", InstanceIds=[node_id])
+            if not await self._slots.take(instances[0], number):
+                await self._connection.change("ec2", "terminate_instances", InstanceIds=[instance_id])
+                self._slots.forget(instance_id)
         except NoSuchResourceError:
             return  # it has gone, or never was
 
@@ -167,6 +172,10 @@ class AwsProvider:
         return EngineSecrets(self._connection, self._settings)
 
     @cached_property
+    def _slots(self) -> Slots:
+        return Slots(self._connection, self._clock)
+
+    @cached_property
     def _queue(self) -> NoticeQueue:
         return NoticeQueue(self._connection)
 
@@ -174,7 +183,7 @@ class AwsProvider:
     def _orders(self) -> Orders:
         return Orders(
             self._connection, self._settings, self._clock,
-            groups=self._groups, templates=self._templates, secrets=self._secrets,
+            groups=self._groups, templates=self._templates, secrets=self._secrets, slots=self._slots,
         )  # fmt: skip
 
     @cached_property

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 _PREFIX = "fleetctl:"
-FLEET, OWNER, INTENT, EXPIRES, LANE, REPLICA, PORT, STOPPED, NOTICE = (
+FLEET, OWNER, INTENT, EXPIRES, LANE, REPLICA, PORT, STOPPED, NOTICE, GPUS, TEMPLATE = (
     _PREFIX + name
-    for name in ("fleet", "owner", "intent", "expires", "lane", "replica", "port", "stopped", "notice")
+    for name in (
+        "fleet", "owner", "intent", "expires", "lane", "replica", "port", "stopped", "notice", "gpus", "template",
+    )
 )  # fmt: skip
 
 # Of heads, which are no nodes: whoever lists a fleet's nodes must not find its head among them.
@@ -26,7 +28,7 @@ def of_fleet(owner: str, fleet: str) -> dict[str, str]:
     return {OWNER: owner, FLEET: fleet}
 
 
-def of_order(request: NodeRequest, *, expiry_s: float) -> dict[str, str]:
+def of_order(request: NodeRequest, *, expiry_s: float, template: str) -> dict[str, str]:
     """Return the tags of an order's instance, the same however often it is sent: AWS compares what a client token is sent with.
 
     `fleetctl:expires` counts from the instance's boot until it is renewed with an instant.
@@ -38,8 +40,16 @@ def of_order(request: NodeRequest, *, expiry_s: float) -> dict[str, str]:
         LANE: request.lane,
         REPLICA: request.replica_id,
         PORT: str(request.port),
+        # How many GPUs each replica has of a machine that several share; 0: one has it alone.
+        GPUS: str(len(request.gpu_indices)),
+        TEMPLATE: template,
         "Name": f"{request.fleet}/{request.replica_id}",
     }
+
+
+def of_slot(key: str, number: int) -> str:
+    """Return the tag of one slot of a machine that replicas share; the first one's are an unshared instance's."""
+    return f"{key}-{number}" if number else key
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

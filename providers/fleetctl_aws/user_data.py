@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from fleetctl_aws.settings import AwsSettings
 
 SECRETS_FILE = "/run/fleetctl/secrets.env"
-_CONTAINER = "fleetctl-engine"
 BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
-_SCRIPTS = ("expire", "pull-image", "start-engine")
-_UNITS = ("fleetctl-engine.service", "fleetctl-expiry.service", "fleetctl-expiry.timer")
+_SCRIPTS = ("expire", "given-up", "pull-image", "start-engine")
+_UNITS = (
+    "fleetctl-engine@.service", "fleetctl-given-up@.service", "fleetctl-expiry.service", "fleetctl-expiry.timer",
+)  # fmt: skip
+# Of an instance that several replicas share.
+_SHARED_SCRIPTS, _SHARED_UNITS = ("follow-tags",), ("fleetctl-slots.service", "fleetctl-slots.timer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,9 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
     """
     files = boot_files(request, settings, region=region, secrets_path=secrets_path)
     text = rendered(
-        "cloud-config.yaml", fleet=request.fleet, lane=request.lane, expiry_s=f"{settings.expiry_s:.0f}s", files=files
-    )
+        "cloud-config.yaml", fleet=request.fleet, lane=request.lane, expiry_s=f"{settings.expiry_s:.0f}s", files=files,
+        is_shared=bool(request.gpu_indices),
+    )  # fmt: skip
     if len(text.encode()) > BYTES_MAX:
         raise ConfigError(
             f"the user data of lane {request.lane} has {len(text.encode())} bytes, and EC2 takes {BYTES_MAX}",
@@ -61,19 +65,25 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         "lane": request.lane,
         "image": image,
         "docker": [*_docker_options(request, has_secrets=bool(secrets_path)), *parts],
+        "gpu_count": request.gpu_count,
+        "port": request.port,
         "expires_tag": tags.EXPIRES,
+        "intent_tag": tags.INTENT,
+        "stopped_tag": tags.STOPPED,
         "expiry_s": f"{settings.expiry_s:.0f}",
         "region": region,
         "secrets_path": secrets_path,
     }
-    scripts = (*_SCRIPTS, "read-secrets") if secrets_path else _SCRIPTS
+    is_shared = bool(request.gpu_indices)
+    scripts = (*_SCRIPTS, *(("read-secrets",) if secrets_path else ()), *(_SHARED_SCRIPTS if is_shared else ()))
+    units = (*_UNITS, *(_SHARED_UNITS if is_shared else ()))
     found = [
         BootFile(path=f"/opt/fleetctl/{name}", permissions="0755", content=rendered(name, **values))
         for name in scripts
     ]  # fmt: skip
     found += [
         BootFile(path=f"/etc/systemd/system/{name}", permissions="0644", content=rendered(name, **values))
-        for name in _UNITS
+        for name in units
     ]
     return tuple(found)
 
@@ -85,12 +95,9 @@ def secret_names(request: NodeRequest) -> tuple[str, ...]:
 
 def _docker_options(request: NodeRequest, *, has_secrets: bool) -> Iterator[str]:
     """Yield the options of `docker run`."""
-    yield from ("--rm", "--name", _CONTAINER, "--publish", f"{request.port}:{request.port}")
+    yield "--rm"
     # Engines over several GPUs exchange through shared memory, of which a container has 64 MB by default.
     yield from ("--ipc", "host", "--ulimit", "memlock=-1")
-    if request.gpu_count:
-        devices = ",".join(map(str, range(request.gpu_count)))
-        yield from ("--gpus", f'"device={devices}"')
     if has_secrets:
         yield from ("--env-file", SECRETS_FILE)
     secret = set(secret_names(request))

@@ -73,7 +73,6 @@ def edited(old: str, new: str) -> str:
         ("  long:\n", "  Long_1:\n", "Long_1", "lanes.Long_1", "not a name"),
         ("spot: all", "spot: all\n    spill_to: [long, shrt]", "shrt", "lanes.batch.spill_to[1]", "did you mean 'short'?"),
         ("spot: all", "spot: all\n    spill_to: [batch]", "[batch]", "lanes.batch.spill_to[0]", "cannot spill to itself"),
-        ("max_nodes: 12", "max_nodes: 5", "max_nodes: 5", "capacity.max_nodes", "need 6 at least"),
         ("port: 8080", "port: 99999", "99999", "gateway.port", "65535 or less, not 99999"),
         ("mode: active", "mode: shadw", "shadw", "control.mode", "did you mean 'shadow'?"),
         ("mode: active", "pause_batch_above: 0.4", "0.4", "control", "resume_batch_below must be below"),

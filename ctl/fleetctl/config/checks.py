@@ -184,7 +184,9 @@ def _tokens(low: int, high: int | None) -> str:
 
 
 def _node_faults(lanes: dict[str, Any], capacity: dict[str, Any]) -> Iterator[ProfileFault]:
-    minimum = sum(_replicas_min(lane.get("replicas", 1)) * _nodes_each(lane.get("launch")) for lane in lanes.values())
+    """Yield a cap below what replicas that span machines need: how many others share one, the plan knows."""
+    wanted = [(_replicas_min(lane.get("replicas", 1)), _nodes_each(lane.get("launch"))) for lane in lanes.values()]
+    minimum = sum(replicas * nodes for replicas, nodes in wanted if nodes > 1)
     nodes_max = capacity.get("max_nodes")
     if isinstance(nodes_max, int) and not isinstance(nodes_max, bool) and 0 < nodes_max < minimum:
         message = f"is {nodes_max}, but the lanes' replicas need {minimum} at least"

@@ -12,7 +12,9 @@ from fleetctl.core.hazard import NOTHING_LEARNED
 from fleetctl.core.orphaned import NONE_ORPHANED
 from fleetctl.core.pending import pending_replica
 from fleetctl.core.placement import Ranking, possible_offerings, ranked_offerings
+from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.headroom import need_of
+from fleetctl.core.shares import MachineRoom, machine_room, rooms_coming
 from fleetctl.engine_kit.priorities import priority_sign
 from fleetctl.errors import CapacityError, FleetctlError, ProviderError
 from fleetctl.model.action import EntryKind
@@ -34,9 +36,12 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.errors import UnobtainableError
     from fleetctl.model.catalogue import Offering
+    from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import CapacitySpec
     from fleetctl.model.replica import Replica
     from fleetctl.ports.store import Intent
+
+_AWAITED = object()
 
 
 class Launcher:
@@ -81,6 +86,8 @@ class Launcher:
         sold: dict[str, Sequence[Offering]] = {}
         for number, action in enumerate(actions, start=1):
             try:
+                if self._shares(desired, action, begun, placed):
+                    continue
                 on_offer = sold.get(action.lane, self._offerings.latest)
                 ranking = self._ranking(desired, action, on_offer, [record for record, _ in begun])
                 if action.lane not in sold:
@@ -110,8 +117,43 @@ class Launcher:
         self._refused[action.lane] = why.message
         self._journal.failed(action.subject, "launch", why, code=code)
 
+    def _shares(
+        self,
+        desired: Desired,
+        action: LaunchReplica,
+        begun: list[tuple[Replica, NodeRequest]],
+        placed: dict[str, Ranking],
+    ) -> bool:
+        """Place a launch on a machine that others are on; return whether no machine is to be ordered for it.
+
+        Where one is ordered that has room, nothing is begun: the next decision finds it named, or none on its way.
+        """
+        room = self._room(desired, action, [record for record, _ in begun])
+        if isinstance(room, MachineRoom):
+            offering = next(each for each in self._offerings.latest if each.key == room.offering)
+            begun.append(self._begun(desired, action, (offering,), room))
+            placed[begun[-1][0].id] = Ranking(offerings=(), reason=f"{room.machine_id}, beside others")
+        return room is not None
+
+    def _room(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> MachineRoom | object | None:
+        """Return the room on a machine of the lane; _AWAITED: one is ordered that has some; None: none has."""
+        lane_plan = desired.plan.lane(action.lane)
+        if lane_plan.replicas_each_machine == 1:
+            return None
+        live = [record for record in self._records.all if record.state.is_live] + begun
+        digest = launch_digest(desired.profile.lane(action.lane), lane_plan)
+        sold = {offering.key: offering for offering in self._offerings.latest}
+        room = machine_room(lane_plan, live, action.market, digest, sold)
+        if room is None and rooms_coming(lane_plan, live, action.market, digest) > 0:
+            return _AWAITED
+        return room
+
     def _begun(
-        self, desired: Desired, action: LaunchReplica, offerings: tuple[Offering, ...]
+        self,
+        desired: Desired,
+        action: LaunchReplica,
+        offerings: tuple[Offering, ...],
+        room: MachineRoom | None = None,
     ) -> tuple[Replica, NodeRequest]:
         world = self._world
         lane_plan = desired.plan.lane(action.lane)
@@ -124,6 +166,7 @@ class Launcher:
             offerings,
             continues_streams=engine.capabilities.continues_streams,
             priority_sign=priority_sign(desired.profile.lane(action.lane), lane_plan.launch, world.engine_of),
+            room=room,
             now=world.clock.now(),
         )
         request = NodeRequest(
@@ -137,6 +180,8 @@ class Launcher:
             market=offering.market,
             notice_s=offering.notice_s,
             node_count=lane_plan.node_count,
+            gpu_indices=_gpu_indices(lane_plan, room),
+            machine_id=room.machine_id if room is not None else "",
             argv=(),
             env={},
             host="",
@@ -227,6 +272,13 @@ class Launcher:
             f"{record.reason}{where}",
             inputs=inputs,
         )
+
+
+def _gpu_indices(lane_plan: LanePlan, room: MachineRoom | None) -> tuple[int, ...]:
+    """Return the GPUs of its machine that a replica has, where it may share it: the first ones of a new machine."""
+    if room is not None:
+        return room.gpu_indices
+    return tuple(range(lane_plan.gpus_each_node)) if lane_plan.replicas_each_machine > 1 else ()
 
 
 def token_of(owner: str, record: Replica) -> str:

@@ -37,4 +37,5 @@ def _price(node: Node, plan: Plan) -> float:
     planned = [o for lane in plan.lanes for o in (lane.offering, lane.spot_offering) if o is not None]
     known = [offering for offering in planned if str(offering.key) == node.offering]
     sold = known or [offering for offering in planned if offering.market is node.market]
-    return max((offering.price_usd_per_hour for offering in sold), default=0.0) * (1 + len(node.members))
+    dearest = max((offering.price_usd_per_hour for offering in sold), default=0.0)
+    return dearest * node.machine_part * (1 + len(node.members))

@@ -123,7 +123,7 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
     `sold` is the offering the node names, as the provider sells it. Without it the GPU and price of another offering
     than was ordered are not known, unless the node says its price.
     """
-    gpu, price, is_price_known = _worth(record, node, sold)
+    gpu, price, is_price_known, machine_usd = _worth(record, node, sold)
     host, port = (node.host, node.port) if node.host else (record.host, record.port)
     offering = node.offering or record.offering
     machine = (
@@ -134,11 +134,17 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
     )
     # Every node is read every tick, and hardly ever says anything new: then this is the same record.
     before = (record.host, record.port, record.offering, record.gpu, record.price_usd_per_hour, record.is_price_known)
-    if (host, port, offering, gpu, price, is_price_known) == before and machine == (
-        record.machine_id,
-        record.gpu_indices,
-        record.cpus,
-        record.members,
+    is_same_machine = machine_usd == record.machine_usd_per_hour
+    if (
+        is_same_machine
+        and (host, port, offering, gpu, price, is_price_known) == before
+        and machine
+        == (
+            record.machine_id,
+            record.gpu_indices,
+            record.cpus,
+            record.members,
+        )
     ):
         return record
     machine_id, gpu_indices, cpus, members = machine
@@ -150,6 +156,7 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
         gpu=gpu,
         price_usd_per_hour=price,
         is_price_known=is_price_known,
+        machine_usd_per_hour=machine_usd,
         machine_id=machine_id,
         gpu_indices=gpu_indices,
         cpus=cpus,
@@ -157,15 +164,19 @@ def node_seen(record: Replica, node: Node, *, sold: Offering | None = None) -> R
     )
 
 
-def _worth(record: Replica, node: Node, sold: Offering | None) -> tuple[str, float, bool]:
-    """Return the GPU, the price an hour, and whether that is known."""
+def _worth(record: Replica, node: Node, sold: Offering | None) -> tuple[str, float, bool, float]:
+    """Return the GPU, the price an hour, whether that is known, and the price of the machine where it may share it."""
     is_other = bool(node.offering) and node.offering != record.offering
     gpu = sold.gpu if sold is not None else ("" if is_other else record.gpu)
     if node.price_usd_per_hour is not None:
-        return gpu, node.price_usd_per_hour, True
+        return gpu, node.price_usd_per_hour, True, record.machine_usd_per_hour
+    is_known = record.is_price_known and not is_other
+    if record.machine_usd_per_hour > 0:
+        machine_usd = sold.price_usd_per_hour if sold is not None else record.machine_usd_per_hour
+        return gpu, machine_usd * node.machine_part, is_known or sold is not None, machine_usd
     if sold is not None:
-        return gpu, sold.price_usd_per_hour * record.node_count, True
-    return gpu, record.price_usd_per_hour, record.is_price_known and not is_other
+        return gpu, sold.price_usd_per_hour * record.node_count, True, 0.0
+    return gpu, record.price_usd_per_hour, is_known, 0.0
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

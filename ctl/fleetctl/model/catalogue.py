@@ -145,11 +145,17 @@ class Offering:
     # machine of its own, and there are as many as are paid for.
     pool_gpus: int | None = None
     gpu_spec: GpuSpec | None = None  # what the provider knows of the GPU, for the case that no catalogue does
+    # Several replicas of a lane run on one machine of it, each with GPUs of its own; the machine is paid for once.
+    is_shareable: bool = False
 
     @property
     def is_on_cpu(self) -> bool:
         """Whether the machine has no GPU: engines run on its CPU, and nothing is forecast of them."""
         return self.zone == CPU_ZONE
+
+    def replicas_max(self, gpus: int) -> int:
+        """Return how many replicas of so many GPUs one machine of it carries."""
+        return max(1, self.gpu_count // gpus) if self.is_shareable and gpus > 0 else 1
 
     @property
     def key(self) -> str:

@@ -118,6 +118,10 @@ class NodeRequest:
     gpu_memory_fraction: float = 0.0  # of each of them, that the engine takes; 0: not known
     cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever it takes
     node_count: int = 1  # machines the replica spans
+    # Where replicas share machines: the GPUs of its machine that it is to have, and the machine, which others are on;
+    # without one a machine is launched for it.
+    gpu_indices: tuple[int, ...] = ()
+    machine_id: str = ""
     container: ContainerLaunch | None = None  # the same engine out of an image; None: its package names none
     health_path: str = ""  # of HTTP, answers 200 once its engine serves; empty: not known
     start_timeout_s: float = 0.0  # after which the controller gives up a start; 0: not known
@@ -173,6 +177,7 @@ class Node:
     price_usd_per_hour: float | None = None  # what is really billed for it; None: the offering's
     machine_id: str = ""  # shared by the nodes on one machine; empty: a machine of its own
     gpu_indices: tuple[int, ...] = ()  # GPUs of the machine pinned to this replica
+    machine_part: float = 1.0  # of its machine's price that falls to it: all nodes on a machine pay for it together
     cpus: tuple[int, ...] = ()  # logical CPUs it may run on, where it has a share of them
     members: tuple[str, ...] = ()  # provider ids of the other machines of a group
     pending_reason: str = ""  # why it is not running yet: "Unschedulable", "ImagePullBackOff"

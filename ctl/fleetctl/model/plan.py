@@ -179,9 +179,23 @@ class LanePlan:
         return self.launch.max_num_seqs * self.ranks
 
     @property
+    def replicas_each_machine(self) -> int:
+        """How many of its replicas share one machine; 1: each has its own."""
+        return self.offering.replicas_max(self.gpus_each_node) if self.node_count == 1 else 1
+
+    def machines(self, replicas: int) -> int:
+        """Return how many machines so many replicas of one market take."""
+        return -(-replicas // self.replicas_each_machine) * self.node_count
+
+    def machines_of(self, replicas: int) -> int:
+        """Return how many machines so many replicas take, the on-demand ones first."""
+        on_demand = min(replicas, self.on_demand)
+        return self.machines(on_demand) + self.machines(replicas - on_demand)
+
+    @property
     def nodes(self) -> int:
         """How many machines its replicas take."""
-        return self.replicas * self.node_count
+        return self.machines_of(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ class ReasonCode(StrEnum):
     START_BACKOFF = "start-backoff"
     START_IMPOSSIBLE = "start-impossible"  # the engine fails the same way however often it is started
     LAUNCH_BLOCKED = "launch-blocked"  # no provider, no offering, or a cap
+    MACHINE_AWAITED = "machine-awaited"  # that several replicas are to share
     SHADOW = "shadow"  # not acted on
     # Capacity of a lane
     REPLICA_LACKING = "replica-lacking"  # fewer than wanted

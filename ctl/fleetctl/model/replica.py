@@ -85,6 +85,7 @@ class Replica:
     node_count: int = 1  # machines it spans
     machine_id: str = ""  # of its leader, shared by the replicas on that machine; empty: not said
     gpu_indices: tuple[int, ...] = ()  # GPUs of that machine pinned to it
+    machine_usd_per_hour: float = 0.0  # of the whole machine, where it may share it; 0: it has its own
     cpus: tuple[int, ...] = ()  # logical CPUs of that machine it may run on; empty: any
     members: tuple[str, ...] = ()  # provider ids of its other machines
     is_price_known: bool = True  # False: caps reckon with the dearest that was ordered

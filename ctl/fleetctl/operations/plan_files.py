@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl import codec
+from fleetctl.core.plan.lane_cost import machines_usd_per_hour
 from fleetctl.core.plan.offers import priced
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.files import write_whole
@@ -85,8 +86,8 @@ async def price_now(site: Site, profile: Profile, plan: Plan) -> Plan:
 def _priced(lane: LanePlan, sold: dict[str, Offering]) -> LanePlan:
     offering = _still_sold(lane.offering, sold)
     spot = _still_sold(lane.spot_offering, sold) if lane.spot_offering is not None else None
-    on_spot = lane.spot * (spot or offering).price_usd_per_hour
-    cost = (lane.on_demand * offering.price_usd_per_hour + on_spot) * lane.node_count
+    at_these = replace(lane, offering=offering, spot_offering=spot)
+    cost = machines_usd_per_hour(at_these, on_demand=lane.on_demand, spot=lane.spot)
     factor = cost / lane.cost_usd_per_hour if lane.cost_usd_per_hour else 1.0
     return replace(
         lane,

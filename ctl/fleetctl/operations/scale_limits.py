@@ -40,7 +40,7 @@ def check_scale(desired: Desired, lane: str, replicas: int | None) -> None:
 
 def _check_caps(desired: Desired, counts: Mapping[str, int]) -> None:
     capacity = desired.profile.capacity
-    nodes = sum(counts[each.lane] * each.node_count for each in desired.plan.lanes)
+    nodes = sum(each.machines_of(counts[each.lane]) for each in desired.plan.lanes)
     if nodes > capacity.max_nodes:
         raise BudgetExceededError(
             f"{nodes} nodes would be over the cap of {capacity.max_nodes}",

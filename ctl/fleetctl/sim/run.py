@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.sim.summary import plan_offerings, summarize_world
+from fleetctl.sim.summary import on_own_machines, plan_offerings, summarize_world
 from fleetctl.sim.world import SimulatedWorld
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def simulate(  # noqa: PLR0913  # a run is named by all of these
 
     Raises ConfigError for a plan that cannot be simulated.
     """
+    desired = on_own_machines(desired)
     world = SimulatedWorld(
         desired,
         policy,

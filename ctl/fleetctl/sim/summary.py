@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from fleetctl.sim.world import SimulatedWorld
 
 
+def on_own_machines(desired: Desired) -> Desired:
+    """Return a fleet each of whose replicas has a machine of its own: sharing is not simulated, and so costs are no lower."""
+
+    def whole(offering: Offering) -> Offering:
+        return replace(offering, is_shareable=False)
+
+    lanes = tuple(
+        replace(lane, offering=whole(lane.offering), spot_offering=lane.spot_offering and whole(lane.spot_offering))
+        for lane in desired.plan.lanes
+    )
+    return replace(desired, plan=replace(desired.plan, lanes=lanes))
+
+
 def plan_offerings(desired: Desired, spec: SimulationSpec) -> tuple[Offering, ...]:
     """Return the offerings that a plan names; spot ones in every zone of the spot trace, where there is one."""
     zones = SpotMarket(spec.spot).zones

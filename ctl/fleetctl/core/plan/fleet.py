@@ -78,12 +78,13 @@ class Option:
     @property
     def nodes(self) -> int:
         """Return the machines it takes."""
-        return self.markets.replicas * self.result.instance.node_count
+        instance = self.result.instance
+        return instance.machines(self.markets.on_demand) + instance.machines(self.markets.spot)
 
     @property
     def gpus(self) -> int:
         """Return the GPUs it takes."""
-        return self.nodes * self.result.instance.layout.gpus
+        return self.markets.replicas * self.result.instance.node_count * self.result.instance.layout.gpus
 
 
 def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by name, all but five optional

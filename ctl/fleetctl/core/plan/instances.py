@@ -56,6 +56,15 @@ class Instance:
         return self.layout.machines
 
     @property
+    def replicas_each_machine(self) -> int:
+        """Return how many replicas share one machine; 1: each has its own."""
+        return self.cheapest.replicas_max(self.layout.gpus) if self.node_count == 1 else 1
+
+    def machines(self, replicas: int) -> int:
+        """Return how many machines so many replicas of one market take."""
+        return -(-replicas // self.replicas_each_machine) * self.node_count
+
+    @property
     def ranks(self) -> int:
         """Return how many copies of the model one replica is."""
         return self.layout.ranks

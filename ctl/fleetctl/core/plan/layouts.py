@@ -75,8 +75,8 @@ def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRu
     """Yield how a replica may lie on one node of this type; nothing where it has too few GPUs for what is pinned.
 
     A node carries one replica, so it takes all of its GPUs, as far as the attention heads divide. Of a node that is sold
-    whole, ranks may take what tensor parallelism would spread thin; where the GPUs of a machine are sold by share, replicas
-    of their own do. The ranks of a mixture of experts wait for each other in every layer: they are never chosen unasked.
+    whole, ranks may take what tensor parallelism would spread thin; where the GPUs of a machine are sold by share, or
+    replicas share a machine, replicas of their own do. The ranks of a mixture of experts wait for each other in every layer: they are never chosen unasked.
     """
     pinned, there = lane.launch, offering.gpu_count
     machines, stages = pinned.pipeline_parallel or 1, pinned.pipeline_parallel_local or 1
@@ -85,6 +85,11 @@ def layouts(lane: LaneSpec, card: ModelCard, offering: Offering, rules: LayoutRu
         return
     yield GpuLayout(tensor_parallel=split, stages=stages, machines=machines, ranks=pinned.data_parallel or 1)
     is_free = pinned.data_parallel is None and machines == 1 and offering.pool_gpus is None
+    if offering.is_shareable:
+        narrower = (n for n in SPLITS if n < split and is_divisible(card, n)) if is_free else ()
+        if pinned.tensor_parallel is None:
+            yield from (GpuLayout(tensor_parallel=narrow, stages=stages) for narrow in narrower)
+        return
     if not (is_free and rules.has_ranks and card.active_params == card.params):
         return
     for narrow in SPLITS if pinned.tensor_parallel is None else (pinned.tensor_parallel,):

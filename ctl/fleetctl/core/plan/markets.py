@@ -34,7 +34,7 @@ class Markets:
         """Return what they cost on this instance."""
         on_demand = instance.on_demand.price_usd_per_hour if instance.on_demand else 0.0
         spot = instance.spot.price_usd_per_hour if instance.spot else 0.0
-        return (self.on_demand * on_demand + self.spot * spot) * instance.node_count
+        return instance.machines(self.on_demand) * on_demand + instance.machines(self.spot) * spot
 
 
 def split_markets(  # noqa: PLR0913  # the split's own inputs
@@ -60,9 +60,12 @@ def split_markets(  # noqa: PLR0913  # the split's own inputs
         return Markets(on_demand=0, spot=wanted, reason="all spot: nothing else is on offer for this instance")
     baseline, why = _baseline(lane, policy, wanted=wanted, demand=demand, knee_rps=knee_rps)
     spot = wanted - baseline
-    if has_spare and spot and not lane.interruptible and wanted < needed + 1 <= lane.replicas.max:
-        spot += 1
-        why += ", one more than needed because spot may be taken"
+    # What is taken is a machine, with all the replicas that share it.
+    lost = instance.replicas_each_machine
+    spare = min(needed + lost, lane.replicas.max) - wanted
+    if has_spare and spot and not lane.interruptible and spare > 0:
+        spot += spare
+        why += f", {'one' if spare == 1 else spare} more than needed because spot may be taken"
     return Markets(on_demand=baseline, spot=spot, reason=why)
 
 

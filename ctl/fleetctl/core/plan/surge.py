@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.lane_cost import machines_usd_per_hour
 from fleetctl.units import format_count, format_usd
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _start_cautions(profile: Profile, plan: Plan, before: Plan | None) -> Iterat
 def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]]) -> str:
     """Return the cap that so many replicas of these lanes are over; empty: none."""
     capacity = profile.capacity
-    if sum(count * lane.node_count for lane, count in lanes) > capacity.max_nodes:
+    if sum(lane.machines_of(count) for lane, count in lanes) > capacity.max_nodes:
         return f"capacity.max_nodes {capacity.max_nodes}"
     cap = capacity.max_cost_usd_per_hour
     cost = sum(_usd_per_hour(lane, count) for lane, count in lanes)
@@ -82,20 +83,18 @@ def _remedy(cap: str) -> str:
 
 def _usd_per_hour(lane: LanePlan, count: int) -> float:
     """Return what so many replicas of a lane cost, its on-demand ones first."""
-    spot = lane.spot_offering or lane.offering
     on_demand = min(count, lane.on_demand)
-    prices = on_demand * lane.offering.price_usd_per_hour + (count - on_demand) * spot.price_usd_per_hour
-    return prices * lane.node_count
+    return machines_usd_per_hour(lane, on_demand=on_demand, spot=count - on_demand)
 
 
 def _cap_reached(profile: Profile, plan: Plan, lane: LanePlan) -> str:
     """Return the cap that the plan's replicas and one more of a lane are over; empty: none."""
     capacity = profile.capacity
-    nodes = sum(each.replicas * each.node_count for each in plan.lanes)
-    if nodes + lane.node_count > capacity.max_nodes:
+    more = lane.machines_of(lane.replicas + 1) - lane.nodes
+    if plan.nodes + more > capacity.max_nodes:
         return f"capacity.max_nodes {capacity.max_nodes}"
     cost, cap = plan.cost_usd_per_hour, capacity.max_cost_usd_per_hour
-    price = lane.offering.price_usd_per_hour * lane.node_count
+    price = lane.offering.price_usd_per_hour * more
     if machine := _machine_over([*((each, each.replicas) for each in plan.lanes), (lane, 1)]):
         return machine
     if cap is not None and cost + price > cap + _ROUNDING_USD:

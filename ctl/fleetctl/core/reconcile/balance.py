@@ -251,7 +251,8 @@ def _launch_lacking(
         last = lane.memory.engine_fault.line if lane.memory.engine_fault else lane.refused
         why = f"; {last}" if last else ""
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))
-    is_capped = bool(refusals) and not _room_comes(lane, headroom)
+    is_refused = any(reason.code is ReasonCode.LAUNCH_BLOCKED for reason in refusals)
+    is_capped = is_refused and not _room_comes(lane, headroom)
     return replace(_decided(lane, launches, headroom, notes + refusals), is_capped=is_capped)
 
 
@@ -266,7 +267,7 @@ def _give_back(
     need = need_of(lane.plan, Market.SPOT)
     fitting: list[LaunchReplica] = []
     for launch in launches:
-        if headroom.refusal(need):
+        if headroom.refusal(need) or headroom.is_coming(need):
             break
         fitting.append(launch)
         headroom = headroom.without(need)
@@ -282,7 +283,7 @@ def _plan_launches(
         return launches, headroom, ()
     leaving = [o.id for o in lane.steps if _is_leaving(o, is_frozen=lane.frozen is not None) or o.is_convicted]
     late = [o for o in lane.steps if o.id in lane.late and o.state.counts_as_capacity]
-    left = headroom
+    left, held = headroom, 0
     have = capacity_of(lane)
     on_demand = _on_demand(have)
     # Nothing of a lane changes from one of its launches to the next, but whether its on-demand baseline is reached.
@@ -299,12 +300,16 @@ def _plan_launches(
                 headroom,
                 (ReasonCode.LAUNCH_BLOCKED.because(f"{acted + shadowed - number} more wanted, but {refusal}"),),
             )
-        launches.append(_launch(lane, choice, leaving, late, have=len(have), shadow=number >= acted))
+        if left.is_coming(need):
+            held += 1
+        else:
+            launches.append(_launch(lane, choice, leaving, late, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
         left = left.without(need)
         # A launch that shadow mode only journals takes no headroom from one requested for another lane.
         headroom = left if number < acted else headroom
-    return launches, headroom, ()
+    text = f"{held} more go to the machine that is ordered, once it has a name"
+    return launches, headroom, (ReasonCode.MACHINE_AWAITED.because(text),) if held else ()
 
 
 def _lacking(lane: LaneState) -> tuple[int, int]:

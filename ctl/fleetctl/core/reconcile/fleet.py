@@ -18,6 +18,7 @@ from fleetctl.core.liveness import stall_limits_s
 from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.placement import possible_offerings
+from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.balance import balance
 from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
@@ -123,6 +124,7 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
         (_as_done(o, desired) for o in steps),
         lanes=desired.plan.lanes,
         orphaned=orphaned_cost(observation.orphaned_nodes, desired.plan),
+        digests={spec.name: launch_digest(spec, desired.plan.lane(spec.name)) for spec in desired.profile.lanes},
     )
     results = _lanes(rolled, observation, context, steps, headroom, scaling)
     gateway_actions, memory, gateway_reasons = keep_gateways(observation, context.memory, context.now)

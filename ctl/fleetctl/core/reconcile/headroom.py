@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
+from fleetctl.core.shares import free_rooms, rooms_coming
 from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.profile import CapacitySpec
 from fleetctl.model.replica import ReplicaState
@@ -32,6 +34,8 @@ class ReplicaNeed:
     nodes: int = 1
     pool: str = ""  # the GPUs it takes some of, where there are only so many; empty: what is ordered comes with its own
     gpus: int = 0
+    lane: str = ""  # whose replicas share machines, with the market; empty: each has its own
+    each_machine: int = 1  # replicas of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +65,22 @@ class Headroom:
     leaving_nodes: int = 0  # of those that are there, and will have ended soon
     leaving_usd_per_hour: float = 0.0
     pools: Mapping[str, GpuPool] = field(default_factory=dict)
+    # On machines that a lane's replicas share, by ReplicaNeed.lane; those that are ordered have no name yet.
+    rooms: Mapping[str, int] = field(default_factory=dict)
+    rooms_coming: Mapping[str, int] = field(default_factory=dict)
+
+    def has_room(self, need: ReplicaNeed) -> bool:
+        """Whether such a replica goes to a machine that is there, or ordered: it takes no node and no money."""
+        return self.rooms.get(need.lane, 0) + self.rooms_coming.get(need.lane, 0) > 0
+
+    def is_coming(self, need: ReplicaNeed) -> bool:
+        """Whether such a replica waits for a machine that is ordered: it is launched once that has a name."""
+        return not self.rooms.get(need.lane, 0) and self.rooms_coming.get(need.lane, 0) > 0
 
     def refusal(self, need: ReplicaNeed) -> str:
         """Return why such a replica may not be had, or an empty string."""
+        if self.has_room(need):
+            return ""
         if self.nodes < 1:
             return f"at the fleet's cap of {self.capacity.max_nodes} nodes (capacity.max_nodes)"
         if self.nodes < need.nodes:
@@ -99,7 +116,12 @@ class Headroom:
             name: replace(pool, left=pool.left - need.gpus) if name == need.pool else pool
             for name, pool in self.pools.items()
         }
-        return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools)
+        if self.is_coming(need):
+            return replace(self, rooms_coming=_with_fewer(self.rooms_coming, need.lane))
+        if self.has_room(need):
+            return replace(self, rooms=_with_fewer(self.rooms, need.lane))
+        coming = {**self.rooms_coming, need.lane: need.each_machine - 1} if need.lane else self.rooms_coming
+        return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools, rooms_coming=coming)
 
 
 def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
@@ -110,6 +132,8 @@ def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
         nodes=plan.node_count,
         pool=_pool_of(offering),
         gpus=plan.gpus_each_node if offering.pool_gpus is not None else 0,
+        lane=f"{plan.lane}/{offering.market}" if plan.replicas_each_machine > 1 else "",
+        each_machine=plan.replicas_each_machine,
     )
 
 
@@ -119,10 +143,12 @@ def headroom_left(
     *,
     lanes: Iterable[LanePlan] = (),
     orphaned: OrphanedCost = NONE_ORPHANED,
+    digests: Mapping[str, str] = MappingProxyType({}),
 ) -> Headroom:
     """Return what the caps leave once every death that was just seen is recorded, and the machine that `lanes` are on.
 
-    Orphaned nodes are paid for until they have ended, and one that cannot be stopped may stay for long.
+    Orphaned nodes are paid for until they have ended, and one that cannot be stopped may stay for long. `digests` are by
+    lane what its replicas are started with now: only such share a machine.
     """
     there = [o for o in steps if o.state.is_live]
     living = [o.replica.record for o in there]
@@ -130,14 +156,27 @@ def headroom_left(
     staying_usd = sum(record.price_usd_per_hour for record in staying)
     cap = capacity.max_cost_usd_per_hour
     spent = sum(record.price_usd_per_hour for record in living) + orphaned.usd_per_hour
+    lane_plans = tuple(lanes)
+    shared = [
+        (need_of(plan, market).lane, plan, market, digests.get(plan.lane, ""))
+        for plan in lane_plans
+        if plan.replicas_each_machine > 1
+        for market in Market
+    ]
     return Headroom(
         nodes=capacity.max_nodes - machine_count(living) - orphaned.machines,
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
         leaving_nodes=machine_count(living) - machine_count(staying) + orphaned.machines,
         leaving_usd_per_hour=spent - staying_usd,
-        pools=_pools(tuple(lanes), living, staying),
+        pools=_pools(lane_plans, living, staying),
+        rooms={name: free_rooms(plan, living, market, digest) for name, plan, market, digest in shared},
+        rooms_coming={name: rooms_coming(plan, living, market, digest) for name, plan, market, digest in shared},
     )
+
+
+def _with_fewer(rooms: Mapping[str, int], lane: str) -> dict[str, int]:
+    return {**rooms, lane: rooms[lane] - 1}
 
 
 def _pools(lanes: tuple[LanePlan, ...], living: Sequence[Replica], staying: Sequence[Replica]) -> dict[str, GpuPool]:

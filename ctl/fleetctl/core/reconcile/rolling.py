@@ -151,6 +151,8 @@ def canary_launches(
         return [], headroom, ()
     launches: list[LaunchReplica] = []
     for number in range(len(rolling.canaries), rolling.canaries_wanted):
+        if headroom.is_coming(need):
+            break
         refusal = headroom.refusal(need)
         if refusal:
             is_passing = headroom.frees(need)

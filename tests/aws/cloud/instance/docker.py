@@ -45,6 +45,11 @@ def _become(words: list[str], address: str) -> None:
         sys.exit(125)
     if argv[0] in _INTERPRETERS:
         argv[0] = sys.executable
+    for published in (value for name, value in options if name in ("--publish", "-p")):
+        outside, _, inside = published.partition(":")
+        if outside != inside:
+            # A container has a network of its own, and its port is forwarded: here the engine listens on the outer one.
+            argv = [outside if word == inside else word for word in argv]
     if address:
         argv = [address if word == "0.0.0.0" else word for word in argv]  # noqa: S104  # what is replaced
     os.execvpe(argv[0], argv, _environment(options))  # noqa: S606  # no shell is what a container has

@@ -9,7 +9,7 @@ import re
 import shlex
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Service:
     unit: Unit
     environment: dict[str, str]
     log: Path
-    on_start_limit: Callable[[str], None]
+    on_start_limit: Callable[[str, str], None]
     state: str = "inactive"
     process: asyncio.subprocess.Process | None = None
     _task: asyncio.Task[None] | None = None
@@ -90,7 +90,8 @@ class Service:
         while True:
             if self._is_over_limit():  # a stop cancels this task
                 self.state = "failed"
-                self.on_start_limit(self.unit.get("Unit", {}).get("StartLimitAction", ["none"])[-1])
+                unit = self.unit.get("Unit", {})
+                self.on_start_limit(unit.get("StartLimitAction", ["none"])[-1], unit.get("OnFailure", [""])[-1])
                 return
             is_success = await self._once()
             policy = self._one("Restart", "no")
@@ -176,6 +177,7 @@ class UnitManager:
         self._power_off = power_off
         self.services: dict[str, Service] = {}
         self._timers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def control(self, arguments: list[str]) -> tuple[int, str]:
         """Do what a systemctl command says; return its status and output."""
@@ -183,18 +185,15 @@ class UnitManager:
         verb, *names = [each for each in arguments if not each.startswith("-")]
         wait = "--no-block" not in options
         match verb:
-            case "daemon-reload":
+            case "daemon-reload" | "reset-failed":
                 pass
             case "poweroff" | "halt":
                 self._power_off()
             case "start" | "restart" | "enable":
                 for name in names if verb != "enable" or "--now" in options else ():
-                    if verb == "restart":
-                        await self._stop(name)
-                    await self._start(name, wait=wait)
+                    await self._begin(name, is_anew=verb == "restart", wait=wait)
             case "stop" | "disable":
-                for name in names:
-                    await self._stop(name)
+                await self._end(names, wait=wait)
             case "is-active":
                 states = [self._state(name) for name in names]
                 return (0 if all(state == "active" for state in states) else 3), "\n".join(states) + "\n"
@@ -219,12 +218,36 @@ class UnitManager:
             timer.cancel()
         await asyncio.gather(*(each.stop() for each in self.services.values()), return_exceptions=True)
 
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, name: str, *, is_anew: bool, wait: bool) -> None:
+        if not is_anew:
+            await self._start(name, wait=wait)
+        elif wait:
+            await self._restart(name)
+        else:
+            self._later(self._restart(name))
+
+    async def _end(self, names: list[str], *, wait: bool) -> None:
+        for name in names:
+            if wait:
+                await self._stop(name)
+            else:
+                self._later(self._stop(name))
+
+    async def _restart(self, name: str) -> None:
+        await self._stop(name)
+        await self._start(name, wait=False)
+
     async def _after(self, delay_s: float, name: str, unit: Unit) -> None:
         await SYSTEM_CLOCK.sleep(delay_s)
         self._service(f"{name}.service", unit).start()
 
     async def _start(self, name: str, *, wait: bool) -> None:
-        unit = parse_unit((self._directory / _full(name)).read_text())
+        unit = parse_unit(self._text(_full(name)))
         if name.endswith(".timer"):
             self._timers[name] = asyncio.create_task(self._ticking(name, unit), name=name)
             return
@@ -258,9 +281,19 @@ class UnitManager:
         self.services[name] = Service(name, unit, self._environment, self._log, self._on_limit)
         return self.services[name]
 
-    def _on_limit(self, action: str) -> None:
+    def _on_limit(self, action: str, on_failure: str) -> None:
         if action.startswith("poweroff"):
             self._power_off()
+        if on_failure:
+            self._later(self._start(on_failure, wait=False))
+
+    def _text(self, name: str) -> str:
+        """Return a unit's file; of a template's instance with what stands between @ and the suffix in place of %i."""
+        stem, at, rest = name.partition("@")
+        if not at:
+            return (self._directory / name).read_text()
+        instance, _, suffix = rest.rpartition(".")
+        return (self._directory / f"{stem}@.{suffix}").read_text().replace("%i", instance)
 
     def _state(self, name: str) -> str:
         if name.endswith(".timer"):
