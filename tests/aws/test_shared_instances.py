@@ -18,7 +18,7 @@ from tests.aws.test_fleet import MODEL, what_is_left
 from tests.e2e.fleet import Home, free_port, live_replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.aws.cloud.client import Cloud
 
@@ -86,6 +86,19 @@ def engine_on(port: int, *, but: int = 0) -> psutil.Process | None:
     return None
 
 
+def caller(port: int) -> Callable[[], str]:
+    """Return what asks the gateway for an answer."""
+    client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=60)
+
+    def reply() -> str:
+        chat = client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hello"}], max_tokens=8
+        )
+        return chat.choices[0].message.content or ""
+
+    return reply
+
+
 def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(home: Home, cloud: Cloud) -> None:
     port = free_port()
     profile = home.root / "shared.yaml"
@@ -101,14 +114,7 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     assert len({(record.host, record.port) for record in ready(home)}) == 4
     cloud.until(lambda: home.status("shared").cost_usd_per_hour == pytest.approx(20.0), "the instance is paid for once")
 
-    client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=60)
-
-    def reply() -> str:
-        chat = client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "hello"}], max_tokens=8
-        )
-        return chat.choices[0].message.content or ""
-
+    reply = caller(port)
     assert all(reply() for _ in range(8))
     four = ready(home)
 
