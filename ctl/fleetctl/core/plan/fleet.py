@@ -78,8 +78,7 @@ class Option:
     @property
     def nodes(self) -> int:
         """Return the machines it takes."""
-        instance = self.result.instance
-        return instance.machines(self.markets.on_demand) + instance.machines(self.markets.spot)
+        return self.markets.machines(self.result.instance)
 
     @property
     def gpus(self) -> int:

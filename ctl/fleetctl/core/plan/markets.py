@@ -30,6 +30,10 @@ class Markets:
         """Return both together."""
         return self.on_demand + self.spot
 
+    def machines(self, instance: Instance) -> int:
+        """Return how many machines they take: those of one market share them."""
+        return instance.machines(self.on_demand) + instance.machines(self.spot)
+
     def cost_usd_per_hour(self, instance: Instance) -> float:
         """Return what they cost on this instance."""
         on_demand = instance.on_demand.price_usd_per_hour if instance.on_demand else 0.0
