@@ -30,6 +30,7 @@ AWKWARD = (
 REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "gpus": {"gpu_count": 4, "env": {"NCCL_DEBUG": "INFO", "NOTE": "a 'quoted' word"}},
+    "shared": {"gpu_count": 2, "gpu_indices": (0, 1)},
     "secrets": {"env": {"HF_TOKEN": "env:HF_TOKEN"}},
     "awkward": {"argv": AWKWARD, "lane": "chat-%i", "fleet": "müsli"},
 }
