@@ -114,7 +114,7 @@ class Slots:
             tags.of_slot(tags.STOPPED, number): "",
         }
         # On record before it is asked for: should the answer be lost, nobody ends the instance meanwhile.
-        self._remember(request.machine_id, Slot(number=number, token=request.token))
+        self._note(request.machine_id, Slot(number=number, token=request.token))
         await self._connection.change("ec2", "create_tags", Resources=[request.machine_id], Tags=tags.tag_list(named))
         kept = [tag for tag in instance.get("Tags") or () if tag["Key"] not in named]
         placed = {**instance, "Tags": [*kept, *tags.tag_list(named)]}
@@ -132,14 +132,14 @@ class Slots:
             at = self._clock.now()
             mark = {tags.of_slot(tags.STOPPED, number): at.isoformat()}
             await self._connection.change("ec2", "create_tags", Resources=[instance_id], Tags=tags.tag_list(mark))
-            self._remember(instance_id, Slot(number=number, token=slot.token, stopped_at=at))
+            self._note(instance_id, Slot(number=number, token=slot.token, stopped_at=at))
         return bool(others)
 
     def forget(self, instance_id: str) -> None:
         """Know nothing more of an instance that is to end."""
         self._written.pop(instance_id, None)
 
-    def _remember(self, instance_id: str, slot: Slot) -> None:
+    def _note(self, instance_id: str, slot: Slot) -> None:
         self._written.setdefault(instance_id, {})[slot.number] = slot
 
     async def _instance(self, instance_id: str) -> Object:

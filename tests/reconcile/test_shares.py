@@ -51,9 +51,9 @@ def test_four_replicas_of_two_gpus_cost_one_machine_of_eight() -> None:
 
 def test_the_next_one_takes_the_first_free_gpus_of_the_fullest_machine() -> None:
     live = [on_machine(0), on_machine(2), on_machine(0, machine_id="i-2")]
-    room = machine_room(lane_plan(), live, MARKET, DIGEST, SOLD)
-    assert room is not None
-    assert (room.machine_id, room.gpu_indices, room.usd_per_hour) == ("i-1", (2, 3), 55.04)
+    vacancy = machine_room(lane_plan(), live, MARKET, DIGEST, SOLD)
+    assert vacancy is not None
+    assert (vacancy.machine_id, vacancy.gpu_indices, vacancy.usd_per_hour) == ("i-1", (2, 3), 55.04)
     assert free_rooms(lane_plan(), live, MARKET, DIGEST) == 2 + 3
 
 
@@ -75,9 +75,9 @@ def test_nobody_comes_to_a_machine_that_leaves_or_runs_something_else(changes: d
 
 
 def test_the_others_wait_for_the_machine_that_is_ordered() -> None:
-    ordered = on_machine(0, state=ReplicaState.PENDING, machine_id="", gpu_indices=())
-    assert rooms_coming(lane_plan(), [ordered], MARKET, DIGEST) == 3
-    assert machine_room(lane_plan(), [ordered], MARKET, DIGEST, SOLD) is None
+    on_order = on_machine(0, state=ReplicaState.PENDING, machine_id="", gpu_indices=())
+    assert rooms_coming(lane_plan(), [on_order], MARKET, DIGEST) == 3
+    assert machine_room(lane_plan(), [on_order], MARKET, DIGEST, SOLD) is None
 
 
 @given(st.integers(0, 40), st.integers(0, 6))

@@ -128,14 +128,14 @@ class Launcher:
 
         Where one is ordered that has room, nothing is begun: the next decision finds it named, or none on its way.
         """
-        room = self._room(desired, action, [record for record, _ in begun])
-        if isinstance(room, MachineRoom):
-            offering = next(each for each in self._offerings.latest if each.key == room.offering)
-            begun.append(self._begun(desired, action, (offering,), room))
-            placed[begun[-1][0].id] = Ranking(offerings=(), reason=f"{room.machine_id}, beside others")
-        return room is not None
+        vacancy = self._vacancy(desired, action, [record for record, _ in begun])
+        if isinstance(vacancy, MachineRoom):
+            offering = next(each for each in self._offerings.latest if each.key == vacancy.offering)
+            begun.append(self._begun(desired, action, (offering,), vacancy))
+            placed[begun[-1][0].id] = Ranking(offerings=(), reason=f"{vacancy.machine_id}, beside others")
+        return vacancy is not None
 
-    def _room(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> MachineRoom | object | None:
+    def _vacancy(self, desired: Desired, action: LaunchReplica, begun: list[Replica]) -> MachineRoom | object | None:
         """Return the room on a machine of the lane; _AWAITED: one is ordered that has some; None: none has."""
         lane_plan = desired.plan.lane(action.lane)
         if lane_plan.replicas_each_machine == 1:
@@ -143,17 +143,17 @@ class Launcher:
         live = [record for record in self._records.all if record.state.is_live] + begun
         digest = launch_digest(desired.profile.lane(action.lane), lane_plan)
         sold = {offering.key: offering for offering in self._offerings.latest}
-        room = machine_room(lane_plan, live, action.market, digest, sold)
-        if room is None and rooms_coming(lane_plan, live, action.market, digest) > 0:
+        vacancy = machine_room(lane_plan, live, action.market, digest, sold)
+        if vacancy is None and rooms_coming(lane_plan, live, action.market, digest) > 0:
             return _AWAITED
-        return room
+        return vacancy
 
     def _begun(
         self,
         desired: Desired,
         action: LaunchReplica,
         offerings: tuple[Offering, ...],
-        room: MachineRoom | None = None,
+        vacancy: MachineRoom | None = None,
     ) -> tuple[Replica, NodeRequest]:
         world = self._world
         lane_plan = desired.plan.lane(action.lane)
@@ -166,7 +166,7 @@ class Launcher:
             offerings,
             continues_streams=engine.capabilities.continues_streams,
             priority_sign=priority_sign(desired.profile.lane(action.lane), lane_plan.launch, world.engine_of),
-            room=room,
+            vacancy=vacancy,
             now=world.clock.now(),
         )
         request = NodeRequest(
@@ -180,8 +180,8 @@ class Launcher:
             market=offering.market,
             notice_s=offering.notice_s,
             node_count=lane_plan.node_count,
-            gpu_indices=_gpu_indices(lane_plan, room),
-            machine_id=room.machine_id if room is not None else "",
+            gpu_indices=_gpu_indices(lane_plan, vacancy),
+            machine_id=vacancy.machine_id if vacancy is not None else "",
             argv=(),
             env={},
             host="",
@@ -274,10 +274,10 @@ class Launcher:
         )
 
 
-def _gpu_indices(lane_plan: LanePlan, room: MachineRoom | None) -> tuple[int, ...]:
+def _gpu_indices(lane_plan: LanePlan, vacancy: MachineRoom | None) -> tuple[int, ...]:
     """Return the GPUs of its machine that a replica has, where it may share it: the first ones of a new machine."""
-    if room is not None:
-        return room.gpu_indices
+    if vacancy is not None:
+        return vacancy.gpu_indices
     return tuple(range(lane_plan.gpus_each_node)) if lane_plan.replicas_each_machine > 1 else ()
 
 

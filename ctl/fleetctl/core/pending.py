@@ -26,13 +26,13 @@ def pending_replica(  # noqa: PLR0913  # what a record is made of
     *,
     continues_streams: bool,
     priority_sign: int = 0,
-    room: MachineRoom | None = None,
+    vacancy: MachineRoom | None = None,
     now: datetime,
 ) -> Replica:
     """Return the PENDING record of a launch on the first of these. Raises KeyError for a lane the plan does not have.
 
     The provider may give any of them: until it has said which, the record holds the dearest one's price, for the caps.
-    With `room` it goes to a machine that others are on, which is paid for already. `continues_streams`: whether another replica of its engine may go on with a stream that it began; `priority_sign`: how
+    With `vacancy` it goes to a machine that others are on, which is paid for already. `continues_streams`: whether another replica of its engine may go on with a stream that it began; `priority_sign`: how
     it reads priorities, as in ReplicaCapacity.
     """
     lane = desired.plan.lane(action.lane)
@@ -47,12 +47,12 @@ def pending_replica(  # noqa: PLR0913  # what a record is made of
         market=offering.market,
         offering=offering.key,
         gpu=offering.gpu,
-        price_usd_per_hour=0.0 if room is not None else price * lane.node_count,
+        price_usd_per_hour=0.0 if vacancy is not None else price * lane.node_count,
         is_price_known=price == offering.price_usd_per_hour,
         node_count=lane.node_count,
-        machine_id=room.machine_id if room is not None else "",
-        gpu_indices=room.gpu_indices if room is not None else (),
-        machine_usd_per_hour=(room.usd_per_hour if room is not None else price) if is_shared else 0.0,
+        machine_id=vacancy.machine_id if vacancy is not None else "",
+        gpu_indices=vacancy.gpu_indices if vacancy is not None else (),
+        machine_usd_per_hour=(vacancy.usd_per_hour if vacancy is not None else price) if is_shared else 0.0,
         created_at=now,
         changed_at=now,
         reason=action.reason,

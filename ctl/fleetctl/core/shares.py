@@ -39,9 +39,9 @@ def machine_room(
     if lane_plan.replicas_each_machine < 2:  # shared by two
         return None
     rooms = [
-        room
+        vacancy
         for records in _by_machine(live).values()
-        if (room := _room_on(records, lane_plan, market, digest, sold)) is not None
+        if (vacancy := _room_on(records, lane_plan, market, digest, sold)) is not None
     ]
     return min(rooms, key=lambda found: (found[0], found[1].machine_id))[1] if rooms else None
 
@@ -49,8 +49,8 @@ def machine_room(
 def rooms_coming(lane_plan: LanePlan, live: Iterable[Replica], market: Market, digest: str) -> int:
     """Return how many more will find room on the machines that are ordered for a lane and have no name yet."""
     each = lane_plan.replicas_each_machine
-    ordered = [r for r in live if _is_ordered(r) and _is_alike(r, lane_plan, market, digest)]
-    return (each - 1) * len(ordered)
+    on_order = [r for r in live if _is_on_order(r) and _is_alike(r, lane_plan, market, digest)]
+    return (each - 1) * len(on_order)
 
 
 def free_rooms(lane_plan: LanePlan, live: Sequence[Replica], market: Market, digest: str) -> int:
@@ -80,11 +80,11 @@ def _room_on(
     for start in range(0, offering.gpu_count - size + 1, size):
         gpus = tuple(range(start, start + size))
         if not taken.intersection(gpus):
-            room = MachineRoom(
+            vacancy = MachineRoom(
                 machine_id=first.machine_id, gpu_indices=gpus, offering=first.offering,
                 usd_per_hour=offering.price_usd_per_hour,
             )  # fmt: skip
-            return offering.gpu_count - len(taken), room
+            return offering.gpu_count - len(taken), vacancy
     return None
 
 
@@ -110,6 +110,6 @@ def _is_alike(record: Replica, lane_plan: LanePlan, market: Market, digest: str)
     return is_own and record.market is market and record.launch_digest == digest and record.machine_usd_per_hour > 0
 
 
-def _is_ordered(record: Replica) -> bool:
+def _is_on_order(record: Replica) -> bool:
     """Whether a machine is on its way for it: its order has not been answered."""
     return record.state is ReplicaState.PENDING and not record.machine_id and not record.fault

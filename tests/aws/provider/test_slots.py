@@ -129,11 +129,11 @@ async def test_an_interruption_is_said_of_everybody_on_the_instance(account: Acc
     first, _ = await two_on_one(account)
     events = account.provider.capabilities.events
     assert events is not None
-    told: set[str] = set()
+    seen: set[str] = set()
     rented.cloud.interrupt(first.machine_id, notice_s=60.0)
     async with asyncio.timeout(60):
         async for node in events.watch(owner=account.owner, fleet="demo"):
             if node.notice is not None and node.notice.is_certain:
-                told.add(node.token)
-            if told == {"t-1", "t-2"}:
+                seen.add(node.token)
+            if seen == {"t-1", "t-2"}:
                 break

@@ -69,7 +69,7 @@ class Headroom:
     rooms: Mapping[str, int] = field(default_factory=dict)
     rooms_coming: Mapping[str, int] = field(default_factory=dict)
 
-    def has_room(self, need: ReplicaNeed) -> bool:
+    def has_vacancy(self, need: ReplicaNeed) -> bool:
         """Whether such a replica goes to a machine that is there, or ordered: it takes no node and no money."""
         return self.rooms.get(need.lane, 0) + self.rooms_coming.get(need.lane, 0) > 0
 
@@ -79,7 +79,7 @@ class Headroom:
 
     def refusal(self, need: ReplicaNeed) -> str:
         """Return why such a replica may not be had, or an empty string."""
-        if self.has_room(need):
+        if self.has_vacancy(need):
             return ""
         if self.nodes < 1:
             return f"at the fleet's cap of {self.capacity.max_nodes} nodes (capacity.max_nodes)"
@@ -118,7 +118,7 @@ class Headroom:
         }
         if self.is_coming(need):
             return replace(self, rooms_coming=_with_fewer(self.rooms_coming, need.lane))
-        if self.has_room(need):
+        if self.has_vacancy(need):
             return replace(self, rooms=_with_fewer(self.rooms, need.lane))
         coming = {**self.rooms_coming, need.lane: need.each_machine - 1} if need.lane else self.rooms_coming
         return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools, rooms_coming=coming)
