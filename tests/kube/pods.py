@@ -278,10 +278,11 @@ class PodWorker:
         assert process is not None
         try:
             async with asyncio.timeout(max(0.0, end_s - SYSTEM_CLOCK.monotonic_s())) as limit:
-                self._limits.append(limit)
+                self._limits.append(limit)  # until it has ended: one that is over cannot be moved
                 await self._pre_stop(container)
                 self._signal(container, signal.SIGTERM)
                 await process.wait()
+                self._limits.remove(limit)
         except TimeoutError:
             self._signal(container, signal.SIGKILL)
             await process.wait()
