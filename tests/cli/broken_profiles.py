@@ -71,7 +71,7 @@ BROKEN = {
     # bounds and caps too low for the load
     "replicas.max": Broken(old="peak_rps: 8", new="peak_rps: 300", key="lanes.short.replicas.max", says="replicas.max is 6", code=4, at=_BOUNDS),
     "max_cost": Broken(old=_CAPS, new="max_cost_per_hour: $1, max_nodes: 16", key="capacity.max_cost_per_hour", says="the cheapest plan costs", code=6),
-    "max_nodes": Broken(old=_CAPS, new="max_cost_per_hour: $40, max_nodes: 3", key="capacity.max_nodes", says="need 5 at least"),
+    "max_nodes": Broken(old=_CAPS, new="max_cost_per_hour: $40, max_nodes: 3", key="capacity.max_nodes", says="the plan with the fewest nodes needs 5", code=6),
     "nodes by load": Broken(
         old=_CAPS, new="max_cost_per_hour: $40, max_nodes: 5", key="capacity.max_nodes", says="capacity.max_nodes is 5", code=6, also=("peak_rps: 8", "peak_rps: 40"),
     ),

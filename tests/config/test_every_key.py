@@ -161,6 +161,10 @@ PROBES: dict[str, Probe] = {
     "provider.kind": Probe(value="elsewhere", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
     # Which settings there are is its provider's: the local one has none (test_provider_settings has what they do).
     "provider.*": Probe(value="x", effect=status, base={"provider": {"kind": "local"}}, is_refused=True),
+    "host": Probe(value="elsewhere", effect=status, is_refused=True),
+    "host.kind": Probe(value="elsewhere", effect=status, base={"host": {"kind": "local"}}, is_refused=True),
+    # As a provider's: the local host has no settings (tests/aws has what those of a head do).
+    "host.*": Probe(value="x", effect=status, base={"host": {"kind": "local"}}, is_refused=True),
     "workload.peak_rps": Probe(value=60, effect=plan_or_refusal),
     "workload.prompt_tokens.p50": Probe(value=700, effect=plan_or_refusal),
     "workload.prompt_tokens.p99": Probe(value=4000, effect=plan_or_refusal),

@@ -185,13 +185,15 @@ def test_a_model_behind_unlike_engines_is_checked_by_the_gateway_and_what_one_la
         "image_url": "lane short: llamacpp is started without --mmproj",
         "input_audio": "lane short: llamacpp is started without --mmproj",
         "tools": "lane long: vllm is started without --enable-auto-tool-choice",
+        "suffix": "lane short: llamacpp looks at no text behind an answer",
+        "greedy_choices": "lane long: vllm draws several choices at a temperature over 0 alone",
     }
     for lane in ("long", "batch"):
         tree = with_key(
             tree, f"lanes.{lane}.launch.extra_args", ["--enable-auto-tool-choice", "--tool-call-parser=hermes"]
         )
     (model,) = key_effects.table(parse_profile(json.dumps(tree), source="a profile")).models
-    assert set(model.refused or ()) == {"image_url", "input_audio"}
+    assert set(model.refused or ()) == {"image_url", "input_audio", "suffix", "greedy_choices"}
 
 
 def test_a_model_behind_engines_that_check_requests_is_left_to_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import kubernetes_validate
@@ -11,7 +12,7 @@ import yaml
 from fleetctl.model.kubernetes_addition import KubernetesAddition, KubernetesAdditions
 from fleetctl.operations.rendering import RenderTarget, render
 from tests.render import fleets
-from tests.render.test_in_cluster import profile, rendered as in_cluster
+from tests.render.test_in_cluster import CLUSTER, profile, rendered as in_cluster
 from tests.sites import plugins_site
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def rendered() -> list[dict[str, Any]]:
     every = KubernetesAdditions(kinds=frozenset(KubernetesAddition))
     files = render(plugins_site(), *fleets.one_of_each(), target=RenderTarget.KUBERNETES, additions=every)
     manifests = {path: text for path, text in files.items() if path.startswith("kubernetes/")}
-    return [*documents(manifests), *yaml.safe_load_all(in_cluster(profile()))]
+    on_claim = in_cluster(profile(), replace(CLUSTER, is_state_on_claim=True))
+    return [*documents(manifests), *yaml.safe_load_all(in_cluster(profile())), *yaml.safe_load_all(on_claim)]
 
 
 @pytest.mark.parametrize("release", RELEASES)

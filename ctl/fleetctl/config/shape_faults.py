@@ -51,19 +51,8 @@ def _fault(detail: ErrorDetails, root: type[ProfileSection]) -> ProfileFault:
     return ProfileFault(path=path, message=_message(detail))
 
 
-# What people look for in a profile and find elsewhere.
-_ELSEWHERE: dict[KeyPath, str] = {
-    (
-        "host",
-    ): "controller and gateway run where `up` does; `fleetctl render --target in-cluster` writes the manifests that "
-    "run them in a cluster (docs/kubernetes.md)",
-}
-
-
 def _unknown_key(path: KeyPath, root: type[ProfileSection]) -> ProfileFault:
     known = known_keys(root, path[:-1])
-    if path in _ELSEWHERE:
-        return ProfileFault(path=path, message=f"unknown key: {_ELSEWHERE[path]}")
     near = suggest(str(path[-1]), known)
     return ProfileFault(path=path, message=f"unknown key{near}; known here: {', '.join(known)}")
 

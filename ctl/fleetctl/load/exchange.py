@@ -140,7 +140,8 @@ async def converse(
     exchange = ClientExchange(lane=headers.get(LANE_HEADER, ""), tier=request.tier, streamed=is_stream)
     # A user who is sent late has waited already: measured from the sending, a generator without a processor would hide
     # in its own figures what it kept from the fleet.
-    begun_s = now_s() if request.due_s is None else request.due_s
+    # A timer that fires a clock's tick early sends nothing before it was sent.
+    begun_s = now_s() if request.due_s is None else min(request.due_s, now_s())
     watch = accounts.begin(exchange.lane, begun_s, is_stream=is_stream, tier=exchange.tier)
     try:
         async with session.post(request.url, data=request.body, headers=request.headers) as response:
