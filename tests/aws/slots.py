@@ -125,6 +125,10 @@ class Ordeal:
             SYSTEM_CLOCK.sleep_blocking(_POLL_S)
         return False
 
+    def watch_launches(self, launched: int, seconds: float) -> None:
+        """Wait until so many instances were launched in all, or for so long."""
+        self.watch(lambda: len(self.cloud.instances()) >= launched, seconds)
+
     def count(self) -> int:
         living = len(self.cloud.instances(*LIVE))
         self.living_most = max(self.living_most, living)
@@ -199,9 +203,12 @@ def _judged(ordeal: Ordeal, *, kills: int, lag_s: float, patience_s: float) -> V
     cloud.behave(lag_s=lag_s)
     ordeal.afflict()
     ordeal.up()
-    for _ in range(kills):
+    # Spread over the launches, and the faults last until all have been made: after them there is nothing to lose.
+    for number in range(kills):
+        ordeal.watch_launches(ordeal.slots * number // kills, patience_s / kills)
         ordeal.watch(lambda: False, ordeal.dice.uniform(0.5, 4.0))
         ordeal.kill()
+    ordeal.watch_launches(ordeal.slots, patience_s)
     faults = Counter(each["fault"] for each in cloud.calls() if each["fault"])
     cloud.clear_faults()
     ordeal.home.run("up", str(ordeal.home.root / "slots.yaml"), "--yes", "--detach")
