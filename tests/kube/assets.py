@@ -62,6 +62,15 @@ def client_program(name: str) -> Path:
     return program
 
 
+def definition_file(name: str) -> Path:
+    """Return a custom resource's definition that lies beside the control plane's binaries, or skip or fail as above."""
+    definition = control_plane_assets() / "crds" / name
+    if not definition.is_file():
+        assert not os.environ.get(VARIABLE), f"{VARIABLE}={definition.parents[1]} has no crds/{name}"
+        pytest.skip(f"no {definition}")
+    return definition
+
+
 def _cached() -> list[Path]:
     roots = [path.expanduser() for path in _CACHES]
     return [each for root in roots if root.is_dir() for each in (root, *sorted(root.iterdir(), reverse=True))]

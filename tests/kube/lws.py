@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tests.kube.assets import client_program, control_plane_assets
+from tests.kube.assets import client_program, definition_file
 from tests.kube.cluster import TestCluster, until
 from tests.kube.control_plane import free_ports
 from tests.kube.karpenter import define
@@ -31,9 +30,7 @@ _CRD = f"{_KIND}_leaderworkersets.yaml"
 @contextmanager
 def running_lws(cluster: TestCluster) -> Iterator[None]:
     """Have the controller at work on a cluster; the kind, and all that was made of it, goes when it does."""
-    program, definition = client_program("lws-controller"), control_plane_assets() / "crds" / _CRD
-    if not definition.is_file():
-        pytest.skip(f"no {definition}")
+    program, definition = client_program("lws-controller"), definition_file(_CRD)
     crd = yaml.safe_load(definition.read_text())
     define(cluster, crd)
     hook, health = free_ports(2)
