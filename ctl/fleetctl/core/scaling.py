@@ -62,9 +62,7 @@ class Target:
     memory: LaneMemory
     code: ReasonCode
     reason: str  # the code in words, with its figures
-    need: int | None = (
-        None  # of these, what the lane keeps while another lacks some; None: none is moved to it or from it
-    )
+    need: int | None = None  # what the lane keeps while another lacks some; None: none is moved to it or from it
 
 
 class Scaling(Protocol):
@@ -101,6 +99,14 @@ def target(view: LaneView) -> Target:
 
 def _kept_need(view: LaneView, aim: Target) -> int:
     """Return how many of its replicas the lane keeps while another lane lacks some.
+
+    No fewer than the latest rate needs: growth waits before it asks for so many, and what goes meanwhile would be missed.
+    """
+    return max(_spared_need(view, aim), needed_now(view).replicas)
+
+
+def _spared_need(view: LaneView, aim: Target) -> int:
+    """Return the same, of those that are wanted.
 
     All while it presses or has just pressed, while its plan has not been tried, and where it lacked before what it gave up;
     else the most that it may need now, and whatever a burst needed lately. A plan is no measured need.

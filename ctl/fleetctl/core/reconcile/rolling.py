@@ -114,7 +114,7 @@ def _may_miss(lane: LaneState, rolling: LaneRolling, *, leaving: int, is_refused
 def _without_room(lane: LaneState, refusal: str, remedy: str) -> tuple[int, tuple[Reason, ...]]:
     """Return how many may leave before others come although the profile does not say so, and why."""
     wanted, need = lane.target.wanted, lane.target.need
-    need = max(1, wanted if need is None else need)
+    need = max(1, wanted if need is None else min(need, wanted))
     if wanted - 1 >= need:
         text = f"no room to surge, {refusal}: one leaves first, as {need} of {wanted} carry what is measured"
         return 1, (ReasonCode.ROLLOUT_WAITS.because(text),)
