@@ -107,6 +107,13 @@ def test_one_that_is_given_one_stream_at_a_time_for_what_it_misses_is_found_by_t
     assert not is_outlier(slow[:1], 0.05, slow_at_prompts_by=3.0, streams_max=1)
 
 
+def test_one_that_is_held_to_few_streams_and_still_slow_needs_be_no_slower_at_prompts():
+    slow = [(0.08, True)] * 4
+    assert is_outlier(slow, 0.05, slow_at_prompts_by=1.0, streams_max=2, is_held=True)
+    assert not is_outlier(slow, 0.05, slow_at_prompts_by=1.0, streams_max=2)
+    assert not is_outlier([(0.08, False)] * 4, 0.05, slow_at_prompts_by=1.0, streams_max=2, is_held=True)
+
+
 def test_prompts_of_others_that_share_its_steps_make_it_no_outlier():
     lane = Lane(slowdown={SLOW: 2.2})
     lane.come(10.0, 120.0)

@@ -5,10 +5,18 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from fleetctl.core.routing.outlier import PEERS_MIN, SHARE_OUT_MAX, STREAMS_MIN, is_outlier, typical_s, verdict_of
+from fleetctl.core.routing.outlier import (
+    HELD_SHARE,
+    PEERS_MIN,
+    SHARE_OUT_MAX,
+    STREAMS_MIN,
+    is_outlier,
+    typical_s,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Sequence, Set as AbstractSet
 
     from fleetctl.core.dispatch.replica import DispatchReplica
     from fleetctl.core.dispatch.request import ActiveRequest
@@ -38,16 +46,20 @@ class OutlierDetector:
                 alike.setdefault((replica.route.lane, replica.route.prefill_tokens_per_s), []).append(replica)
         if not any(len(replicas) > PEERS_MIN or replicas[0].slow.until_s for replicas in alike.values()):
             return
-        streams = _streams(active, self._routes.replicas.values(), now_s)
+        running = list(active)
+        streams = _streams(running, self._routes.replicas.values(), now_s)
+        shared = {each.replica for each in running if each.replica and each.replica.route.lane != each.lane.route.name}
         for replicas in alike.values():
-            self._compare(replicas, streams, now_s)
+            self._compare(replicas, streams, shared, now_s)
 
     def _compare(
         self,
         replicas: Sequence[DispatchReplica],
         streams: dict[DispatchReplica, list[tuple[float, bool]]],
+        shared: AbstractSet[DispatchReplica],
         now_s: float,
     ) -> None:
+        """Note who is much slower than the others, and whose probes are well. `shared`: they have other lanes' requests now."""
         paces = {
             replica: typical_s(streams[replica])
             for replica in replicas
@@ -65,6 +77,7 @@ class OutlierDetector:
                 peers_tpot_s,
                 slow_at_prompts_by=_slow_at_prompts_by(replica, replicas),
                 streams_max=replica.candidate.concurrency_max,
+                is_held=replica not in shared and _is_held(replica, replicas),
             )
             is_slow = replica.slow.is_confirmed(now_s, is_outlier=looks_slow)
             if is_slow and peers_tpot_s and self._may_eject(replica, replicas):
@@ -80,6 +93,11 @@ def _slow_at_prompts_by(replica: DispatchReplica, replicas: Sequence[DispatchRep
     """Return how many times as long as its peers' median it takes over a prompt, as learned from first tokens."""
     peers = [other.candidate.line.alone_s(_PROMPT_TOKENS) for other in replicas if other is not replica]
     return replica.candidate.line.alone_s(_PROMPT_TOKENS) / median(peers)
+
+
+def _is_held(replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> bool:
+    peers = [other.candidate.concurrency_max for other in replicas if other is not replica]
+    return replica.candidate.concurrency_max <= HELD_SHARE * median(peers)
 
 
 def _judge_probes(

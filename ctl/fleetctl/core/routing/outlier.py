@@ -21,6 +21,9 @@ SLOW_BY: Final = 1.8
 # Prompts of another lane that share its steps explain more, but make it no slower at prompts: where it is not, this much.
 SLOW_AT_TOKENS_ONLY_BY: Final = 3.0
 SLOW_AT_PROMPTS_BY: Final = 1.4
+# One that is held to few streams for its gaps, beside peers that are not, is slow with a batch far smaller than theirs.
+HELD_SHARE: Final = 0.25
+SLOW_HELD_BY: Final = 1.5
 # A probe is alone there, and so faster than its peers' streams in their batches: this much is already too slow.
 PROBE_SLOW_BY: Final = 1.25
 # Of its streams that missed their promise. One that is slow and keeps it does no harm.
@@ -112,12 +115,15 @@ def is_outlier(
     *,
     slow_at_prompts_by: float,
     streams_max: int = STREAMS_MIN,
+    is_held: bool = False,
 ) -> bool:
     """Whether a replica's streams are so slow that it is left alone; it takes so many times as long over prompts too.
 
-    One that may have few at once, for what they miss, shows few: `streams_max` and one more are enough.
+    One that may have few at once, for what they miss, shows few: `streams_max` and one more are enough. `is_held`: it may
+    have no more than `HELD_SHARE` of its peers' median, and no other lane's prompts share its steps.
     """
     slow_by = SLOW_BY if slow_at_prompts_by >= SLOW_AT_PROMPTS_BY else SLOW_AT_TOKENS_ONLY_BY
+    slow_by = SLOW_HELD_BY if is_held else slow_by
     if len(streams) < min(STREAMS_MIN, streams_max + 1):
         return False
     missed = sum(missed for _, missed in streams) / len(streams)
