@@ -234,6 +234,14 @@ def test_from_zero_replicas_the_first_request_orders_one_at_once():
         assert "and nobody serves" in reason_of(decision, "short")
 
 
+def test_a_new_plan_for_none_does_not_keep_those_waiting_who_are_there_already():
+    spec = worlds.lane_spec(replicas=ReplicaBounds(min=0, max=4))
+    fleet = worlds.desired(spec, counts={"short": (0, 0)})
+    decision = step(fleet, Memory(), 3600, rps=0.02, queued=1)
+    assert len(of_kind(decision, LaunchReplica)) == 1
+    assert step(fleet, Memory(), 3600, rps=0.0).memory.lanes["short"].wanted == 0
+
+
 def test_longer_prompts_are_more_work_and_said_so():
     fleet = worlds.one_lane(2, control=ControlSpec(scale_up_after_s=0.0))
     plan = fleet.plan.lanes[0]

@@ -79,7 +79,8 @@ def target(view: LaneView) -> Target:
         return _overridden(view, view.override)
     memory = view.memory
     if memory.planned != view.plan.replicas:
-        return _planned(view)
+        aim = _planned(view)
+        return aim if aim.wanted else _first(view, aim)
     memory = changed(memory, wanted=view.bounded(memory.wanted))
     if view.pressure.validity is not Validity.OK:
         return Target(
@@ -130,6 +131,14 @@ def _planned(view: LaneView) -> Target:
     bursts = BurstMemory(is_settling=True, planned_at=view.now)
     fresh = replace(view.memory, wanted=wanted, planned=view.plan.replicas, up_since=None, bursts=bursts)
     return Target(wanted=wanted, memory=fresh, code=ReasonCode.PLANNED, reason=f"{wanted} by the plan", need=wanted)
+
+
+def _first(view: LaneView, aim: Target) -> Target:
+    """Return what those who wait already need where the plan is to have none."""
+    if view.pressure.validity is not Validity.OK:
+        return aim
+    grown = _grow(changed(view, memory=aim.memory), aim.memory)
+    return aim if grown is None or not grown.wanted else replace(grown, need=grown.wanted)
 
 
 def _noted(view: LaneView, memory: LaneMemory) -> BurstMemory:
