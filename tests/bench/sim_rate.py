@@ -40,26 +40,30 @@ def rate(trace: str, *, tick_s: float) -> float:
     return len(rows) / (time.process_time() - began_s)
 
 
-def fleet_of(replicas: int, trace: str, seconds: float) -> tuple[SimulatedWorld, LoadSpec]:
+def fleet_of(replicas: int, trace: str, seconds: float, *, tick_s: float = 1.0) -> tuple[SimulatedWorld, LoadSpec]:
     short, batch = max(1, replicas // 5), max(1, replicas // 10)
     profile = three_lanes(rps=60, short_max=2000, long_max=2000, batch_max=1000, max_nodes=4000)
-    spec = SimulationSpec(settled={"short": short, "long": replicas - short - batch, "batch": batch})
+    settled = {"short": short, "long": replicas - short - batch, "batch": batch}
+    spec = SimulationSpec(settled=settled, tick_s=tick_s)
     speed = replicas * _REPLICA_RPS / _TRACE_RPS
     load = LoadSpec(url="", trace=trace, batch_share=0.05, speed=speed, duration_s=seconds)
     return SimulatedWorld(desired_for(profile), reconcile, spec, offerings=offerings()), load
 
 
 def tick_s(replicas: int, trace: str, seconds: float) -> float:
-    """Return the median CPU seconds of one decision."""
-    world, load = fleet_of(replicas, trace, seconds)
-    decide, took_s = world.controller.tick, []
+    """Return the median CPU seconds of one decision, one a simulated second."""
+    world, load = fleet_of(replicas, trace, seconds, tick_s=_NEVER_S)
+    took_s: list[float] = []
 
     def timed() -> None:
+        for node in world.provider.nodes.values():
+            node.engine.settle()
         began_s = time.process_time()
-        decide()
+        world.controller.tick()
         took_s.append(time.process_time() - began_s)
+        world.heap.at(world.heap.now_s + 1.0, timed)
 
-    world.controller.tick = timed  # type: ignore[method-assign]
+    world.heap.at(1.0, timed)
     world.run(arrivals(load, random.Random(1)))
     return median(took_s)
 
