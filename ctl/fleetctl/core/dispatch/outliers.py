@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.routing.outlier import (
     HELD_SHARE,
+    NEWEST_STREAMS,
     PEERS_MIN,
     SHARE_OUT_MAX,
     STREAMS_MIN,
@@ -113,8 +114,11 @@ def _judge_probes(
 def _streams(
     active: Iterable[ActiveRequest], replicas: Iterable[DispatchReplica], now_s: float
 ) -> dict[DispatchReplica, list[tuple[float, bool]]]:
-    """Return what every replica's last streams took per token, those that run included; of one that is probed, the probes."""
-    found = {replica: replica.pace.since(now_s, replica.slow.until_s) for replica in replicas}
+    """Return what every replica's newest streams took per token, those that run included; of one that is probed, the probes.
+
+    Those that have ended count as far as those that run are few: one that became slow says so by these alone.
+    """
+    found: dict[DispatchReplica, list[tuple[float, bool]]] = {replica: [] for replica in replicas}
     for request in active:
         replica = request.replica
         if replica is None or replica not in found or request.dispatched_s < replica.slow.until_s:
@@ -122,4 +126,7 @@ def _streams(
         tpot_s = request.tpot_s
         if tpot_s is not None:
             found[replica].append((tpot_s, request.stopwatch.has_missed))
+    for replica, running in found.items():
+        if (lacking := NEWEST_STREAMS - len(running)) > 0:
+            running.extend(replica.pace.since(now_s, replica.slow.until_s)[-lacking:])
     return found

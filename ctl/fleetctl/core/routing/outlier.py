@@ -30,7 +30,7 @@ PROBE_SLOW_BY: Final = 1.25
 MISSED_SHARE_MIN: Final = 0.25
 # Fewer streams say too little; of more the latest count, none older than a minute.
 STREAMS_MIN: Final = 4
-_STREAMS_MAX: Final = 12
+NEWEST_STREAMS: Final = 6
 _STREAM_AGE_S_MAX: Final = 60.0
 # A pause of an engine or of its machine is no slowness: it has to look slow for so long.
 CONFIRMED_S: Final = 6.0
@@ -49,7 +49,7 @@ SHARE_OUT_MAX: Final = 0.25
 class Pace:
     """What a replica's last streams took per output token, and whether they missed their promise."""
 
-    _streams: deque[tuple[float, float, bool]] = field(default_factory=lambda: deque(maxlen=_STREAMS_MAX))
+    _streams: deque[tuple[float, float, bool]] = field(default_factory=lambda: deque(maxlen=NEWEST_STREAMS))
 
     def add(self, now_s: float, tpot_s: float, *, missed: bool) -> None:
         """Count a stream that has ended."""
