@@ -202,5 +202,7 @@ def _replica_families(page: MetricsPage, routes: RoutingState, upstreams: Upstre
     page.family("replica_protocol_errors_total", "counter", "Answers of it that broke HTTP or a bound.", errors)
     ejected = [(k, float(r.ejection.is_ejected)) for k, r in replicas]
     page.family("replica_ejected", "gauge", "1 while it is left alone after failing.", ejected)
+    slow = [(k, float(r.slow.until_s > 0.0)) for k, r in replicas]
+    page.family("replica_slow", "gauge", "1 while it is left alone as much slower than its peers.", slow)
     opened = [(k, float(upstreams[r.route.id].opened)) for k, r in replicas]
     page.family("upstream_connections_total", "counter", "Connections opened to it.", opened)
