@@ -133,7 +133,7 @@ class LiveDrill(Drill):
             page = gateway.getresponse().read().decode()
         finally:
             gateway.close()
-        left_alone = re.compile(rf'^fleetctl_replica_slow{{.*replica="{replica}".*}} 1', re.MULTILINE)
+        left_alone = re.compile(rf'^fleetctl_gateway_replica_slow{{.*replica="{replica}".*}} 1', re.MULTILINE)
         return left_alone.search(page) is not None
 
     def interrupt_all(self, lane: str, notice: str) -> str:
