@@ -23,20 +23,20 @@ _BOOT_S = 300.0
 
 
 async def offerings_of(
-    connection: AwsConnection, zones: Iterable[str], *, now: datetime
+    connection: AwsConnection, zones: Iterable[str] | None, *, now: datetime
 ) -> tuple[tuple[Offering, ...], PriceList]:
-    """Return what may be ordered in these zones, and the prices that were read for it."""
+    """Return what may be ordered in these zones, None: in any of the region, and the prices that were read for it."""
     kinds = await gpu_instance_types(connection, load_catalogue().gpus)
     prices = await read_prices(connection, (kind.name for kind in kinds), now=now)
-    allowed = frozenset(zones)
+    allowed = frozenset(zones) if zones is not None else None
     found = [each for kind in kinds for each in _of_type(kind, connection.region, allowed, prices)]
     return tuple(found), prices
 
 
-def _of_type(kind: GpuInstanceType, region: str, zones: frozenset[str], prices: PriceList) -> Iterator[Offering]:
+def _of_type(kind: GpuInstanceType, region: str, zones: frozenset[str] | None, prices: PriceList) -> Iterator[Offering]:
     for zone in kind.zones:
         for market in Market:
-            if zone not in zones or market.value not in kind.markets:
+            if (zones is not None and zone not in zones) or market.value not in kind.markets:
                 continue
             is_spot = market is Market.SPOT
             price = prices.spot_price(kind.name, zone) if is_spot else prices.on_demand.get(kind.name)

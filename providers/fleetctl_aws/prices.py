@@ -31,6 +31,7 @@ class PriceList:
     on_demand: dict[str, float] = field(default_factory=dict)  # by instance type
     spot: dict[tuple[str, str], float] = field(default_factory=dict)  # by instance type and zone
     source: str = ""
+    is_live: bool = True  # whether those on demand are today's
     cautions: tuple[str, ...] = ()  # what is not as it should be, a sentence each
 
     def spot_price(self, instance_type: str, zone: str) -> float | None:
@@ -44,6 +45,7 @@ class _PackagedPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
     region: str
     on_demand_usd_per_hour: dict[str, float]
+    gpus: dict[str, tuple[str, int]] = {}  # msgspec copies it; a list of one's own may have none
 
 
 async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: datetime) -> PriceList:
@@ -51,11 +53,11 @@ async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: d
     names = sorted(names)
     cautions: list[str] = []
     packaged = packaged_prices()
-    source = "the Pricing API"
+    source, is_live = "the Pricing API", True
     try:
         on_demand = await _on_demand(connection)
     except ProviderError as exc:
-        on_demand, source = {}, f"the packaged list of {packaged.as_of}"
+        on_demand, source, is_live = {}, f"the packaged list of {packaged.as_of}", False
         cautions.append(
             f"on-demand prices are the list's of {packaged.as_of} for {packaged.region} ({exc.message[:120]})"
         )
@@ -66,7 +68,7 @@ async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: d
     except ProviderError as exc:
         spot = {}
         cautions.append(f"spot prices are not known and count as those on demand ({exc.message[:120]})")
-    return PriceList(on_demand=on_demand, spot=spot, source=source, cautions=tuple(cautions))
+    return PriceList(on_demand=on_demand, spot=spot, source=source, is_live=is_live, cautions=tuple(cautions))
 
 
 def packaged_prices() -> _PackagedPrices:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleetctl.clock import Clock
-    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.catalogue import Offering, OfferList
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.provider_setting import SettingValue
@@ -49,7 +49,7 @@ _ANY = "0.0.0.0"  # noqa: S104  # in a container of its own network, behind the 
 
 
 class AwsProvider:
-    """Implements ports.Provider, ProviderSettings and Preflight; what its instances share is SharedParts, its events are InstanceEvents.
+    """Implements ports.Provider, ProviderSettings, Preflight and OfferLists; what its instances share is SharedParts, its events are InstanceEvents.
 
     A node's id is its instance's, and the slot's after the first. Any number of processes may use it on the same nodes: an order is launched once by its
     client token, and found again by its tags.
@@ -72,7 +72,7 @@ class AwsProvider:
             batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX,
             events=InstanceEvents(self._connection, self._settings, self._clock, self._queue),
             shared=self._shared, preflight=self, settings=self, heads=AwsHeads(self._connection, self._settings),
-            variables=VARIABLES,
+            offer_lists=self, variables=VARIABLES,
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> AwsProvider:
@@ -86,6 +86,12 @@ class AwsProvider:
         network = await find_network(self._connection, self._settings)
         sold, _ = await offerings_of(self._connection, network.subnets, now=self._clock.now())
         return sold
+
+    async def offer_list(self) -> OfferList:
+        """Return the region's GPU instance types in all of its zones; the packaged list's where nobody may ask."""
+        from fleetctl_aws.offer_list import offer_list
+
+        return await offer_list(self._connection, now=self._clock.now())
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return the same port of every instance's own address."""

@@ -32,6 +32,7 @@ _ROWS = (
         _READS,
     ),
     ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan", _FILES),
+    ("Start here", "offers", "List what is sold: GPUs, prices, zones, stock.", "offers:offers", _READS),
     ("Start here", "simulate", "Compute what a profile's fleet would make of a trace.", "simulate:simulate", _READS),
     (
         "Start here",

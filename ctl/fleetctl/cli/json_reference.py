@@ -56,6 +56,7 @@ _DOCUMENTS = {
     "requests": "[model.request_trace:RequestTrace]",
     "events": "[model.journal:JournalEntry]",
     "plan": "model.plan:Plan",
+    "offers": "[operations.offers:ProviderOffers]",
     "validate": "operations.validation:Validation",
     "load": "operations.traffic:LoadReport",
     "demo": "operations.traffic:LoadReport",

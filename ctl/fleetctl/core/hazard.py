@@ -135,6 +135,22 @@ def hazard_per_h(record: OfferingRecord | None, now: datetime) -> float:
     return (PRIOR_LOSSES_PER_H * _PRIOR_H + events) / (_PRIOR_H + weight * record.held_h)
 
 
+def together(records: Iterable[OfferingRecord], now: datetime) -> OfferingRecord | None:
+    """Return what several fleets have learned of one offering, as of now; None: none has learned anything."""
+    known = [(record, _weight(record, now)) for record in records]
+    if not known:
+        return None
+    return OfferingRecord(
+        as_of=now,
+        held_h=sum(weight * record.held_h for record, weight in known),
+        losses=sum(weight * record.losses for record, weight in known),
+        unannounced=sum(weight * record.unannounced for record, weight in known),
+        refusals=sum(weight * record.refusals for record, weight in known),
+        lost_at=max((r.lost_at for r, _ in known if r.lost_at is not None), default=None),
+        refused_at=max((r.refused_at for r, _ in known if r.refused_at is not None), default=None),
+    )
+
+
 def avoided_until(record: OfferingRecord | None) -> datetime | None:
     """Return until when an offering that lost a node is left alone; None: it has lost none."""
     if record is None or record.lost_at is None:

@@ -164,6 +164,16 @@ class Offering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferList:
+    """What a provider sells, and how that is known."""
+
+    offerings: tuple[Offering, ...]  # one whose zone is empty is of some zone, which is not known
+    source: str  # of the prices: "the Pricing API and the spot price history"
+    is_live: bool = True  # False: of a packaged list with a date, which the source names
+    cautions: tuple[str, ...] = ()  # what is not as it should be, a sentence each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
     """Everything known at planning time, by name."""
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
@@ -25,13 +25,16 @@ from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from fleetctl.config.faults import ProfileSource
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.profile import Profile
     from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
+    from fleetctl.ports.provider import Provider
+
+T = TypeVar("T")
 
 _THROTTLED_S_MAX = 60.0
 _THROTTLED_WAIT_S_MIN = 0.1
@@ -144,11 +147,19 @@ async def offerings_now(site: Site, choice: ProviderChoice) -> tuple[Offering, .
 
     Raises ProviderError, which an answer that takes longer than the provider's own deadline is too.
     """
-    provider, started_s = site.provider(choice), site.clock.monotonic_s()
+    provider = site.provider(choice)
+    return await asked_what_is_sold(site, choice, provider, provider.offerings)
+
+
+async def asked_what_is_sold(
+    site: Site, choice: ProviderChoice, provider: Provider, call: Callable[[], Awaitable[T]]
+) -> T:
+    """Return a provider's answer to this; as `offerings_now`."""
+    started_s = site.clock.monotonic_s()
     while True:
         try:
             async with asyncio.timeout(provider.pace.offerings_deadline_s):
-                return await provider.offerings()
+                return await call()
         except TimeoutError as exc:
             deadline_s = provider.pace.offerings_deadline_s
             raise ProviderError(f"provider {choice} did not say what it sells within {deadline_s:g} s") from exc

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleetctl.ports.heads import Heads
 
 if TYPE_CHECKING:
-    from fleetctl.model.catalogue import Offering
+    from fleetctl.model.catalogue import Offering, OfferList
     from fleetctl.model.log import LogChunk
     from fleetctl.model.node import CreateResult, Node, NodeListing, NodeProcess, NodeRequest, ProviderPace
     from fleetctl.model.preflight import Finding, PlannedNodes
@@ -86,6 +86,17 @@ class Preflight(Protocol):
         ...
 
 
+class OfferLists(Protocol):
+    """Capability of providers that know what is sold there even where they may not ask, and how they know it."""
+
+    async def offer_list(self) -> OfferList:
+        """Return everything that is sold, also what no order of ours could be for; changes nothing and needs no rights.
+
+        What may not be read, or cannot be reached, is from a list with a date, and the answer says so.
+        """
+        ...
+
+
 class ProviderSettings(Protocol):
     """Capability of providers that a profile says more to than their name: where they work, and by what."""
 
@@ -118,6 +129,7 @@ class ProviderCapabilities:
     processes: NodeProcesses | None = None
     settings: ProviderSettings | None = None
     heads: Heads | None = None
+    offer_lists: OfferLists | None = None  # None: `offerings` is all there is to know
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
     variables: frozenset[str] = frozenset()
