@@ -34,7 +34,7 @@ async def _image(connection: AwsConnection, settings: AwsSettings, given: Mappin
         image, _ = await LaunchTemplates(connection, settings).image(str(given.get("ami") or DEFAULT_AMI))
     except FleetctlError as exc:
         return Finding(name=name, verdict=Verdict.FAIL, detail=exc.message, hint="name an image in host.ami")
-    detail = f"{given.get('instance_type') or DEFAULT_TYPE} of {image}; its price is in no plan"
+    detail = f"{given.get('instance_type') or DEFAULT_TYPE} of {image}"
     return Finding(name=name, verdict=Verdict.OK, detail=detail)
 
 

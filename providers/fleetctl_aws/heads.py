@@ -17,6 +17,7 @@ from fleetctl_aws.head_user_data import head_user_data, program_key, programs_pr
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.network import find_network
+from fleetctl_aws.prices import disk_usd_per_hour, price_of_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,6 +122,11 @@ class AwsHeads:
     async def findings(self, settings: Mapping[str, SettingValue]) -> tuple[Finding, ...]:
         """Return what would keep a head from being made, and who would reach it."""
         return await judge_head(self._connection, self._settings, settings)
+
+    async def usd_per_hour(self, settings: Mapping[str, SettingValue]) -> float:
+        """Return the price of the instance type, and of its disk."""
+        name = str(settings.get("instance_type") or DEFAULT_TYPE)
+        return await price_of_type(self._connection, name) + disk_usd_per_hour(_DISK_GB)
 
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return region, endpoints and this provider's own variables: none of them is a credential."""

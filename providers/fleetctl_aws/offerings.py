@@ -8,7 +8,7 @@ from fleetctl.catalogue.known import load_catalogue
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl_aws.instance_types import gpu_instance_types
 from fleetctl_aws.instances import NOTICE_S
-from fleetctl_aws.prices import read_prices
+from fleetctl_aws.prices import disk_usd_per_hour, read_prices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,17 +23,23 @@ _BOOT_S = 300.0
 
 
 async def offerings_of(
-    connection: AwsConnection, zones: Iterable[str] | None, *, now: datetime
+    connection: AwsConnection, zones: Iterable[str] | None, *, now: datetime, disk_gb: int = 0
 ) -> tuple[tuple[Offering, ...], PriceList]:
-    """Return what may be ordered in these zones, None: in any of the region, and the prices that were read for it."""
+    """Return what may be ordered in these zones, None: in any of the region, and the prices that were read for it.
+
+    What an instance's disk of `disk_gb` costs is in its price.
+    """
     kinds = await gpu_instance_types(connection, load_catalogue().gpus)
     prices = await read_prices(connection, (kind.name for kind in kinds), now=now)
     allowed = frozenset(zones) if zones is not None else None
-    found = [each for kind in kinds for each in _of_type(kind, connection.region, allowed, prices)]
+    disk = disk_usd_per_hour(disk_gb) if disk_gb else 0.0
+    found = [each for kind in kinds for each in _of_type(kind, connection.region, allowed, prices, disk)]
     return tuple(found), prices
 
 
-def _of_type(kind: GpuInstanceType, region: str, zones: frozenset[str] | None, prices: PriceList) -> Iterator[Offering]:
+def _of_type(
+    kind: GpuInstanceType, region: str, zones: frozenset[str] | None, prices: PriceList, disk_usd_per_hour: float
+) -> Iterator[Offering]:
     for zone in kind.zones:
         for market in Market:
             if (zones is not None and zone not in zones) or market.value not in kind.markets:
@@ -50,7 +56,7 @@ def _of_type(kind: GpuInstanceType, region: str, zones: frozenset[str] | None, p
                 region=region,
                 zone=zone,
                 market=market,
-                price_usd_per_hour=price,
+                price_usd_per_hour=price + disk_usd_per_hour,
                 boot_s=_BOOT_S,
                 notice_s=NOTICE_S if is_spot else 0.0,
                 is_shareable=kind.gpu_count > 1,

@@ -21,6 +21,7 @@ Object = dict[str, Any]
 LIST = "aws-prices.yaml"
 # Where the Pricing API is, whichever region is asked about; China's has another, which needs other credentials too.
 _PRICING_REGION = "us-east-1"
+_HOURS_A_MONTH = 730.0
 _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
@@ -45,6 +46,8 @@ class _PackagedPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
     region: str
     on_demand_usd_per_hour: dict[str, float]
+    head_usd_per_hour: dict[str, float] = {}
+    disk_usd_per_gb_month: float = 0.08
     gpus: dict[str, tuple[str, int]] = {}  # msgspec copies it; a list of one's own may have none
 
 
@@ -82,10 +85,36 @@ def packaged_prices() -> _PackagedPrices:
         raise ConfigError(f"{path}: is no list of prices: {exc}") from exc
 
 
-async def _on_demand(connection: AwsConnection) -> dict[str, float]:
+def disk_usd_per_hour(disk_gb: int) -> float:
+    """Return what an instance's gp3 disk costs beside it, by the packaged list."""
+    return disk_gb * packaged_prices().disk_usd_per_gb_month / _HOURS_A_MONTH
+
+
+async def price_of_type(connection: AwsConnection, name: str) -> float:
+    """Return the dollars an hour of one instance type on demand: today's where allowed, else the packaged list's.
+
+    Raises ProviderError for a type that neither has.
+    """
+    try:
+        if found := await _on_demand(connection, instanceType=name):
+            return found[name]
+        why = "the Pricing API has none"
+    except ProviderError as exc:
+        why = exc.message
+    listed = packaged_prices()
+    known = {**listed.on_demand_usd_per_hour, **listed.head_usd_per_hour}
+    if name not in known:
+        raise ProviderError(
+            f"the price of {name} is not known ({why[:120]})",
+            hint=f"allow pricing:GetProducts, or write it into your own {LIST} under head_usd_per_hour",
+        )
+    return known[name]
+
+
+async def _on_demand(connection: AwsConnection, **of: str) -> dict[str, float]:
     wanted = {
         "regionCode": connection.region, "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA",
-        "capacitystatus": "Used", "instanceFamily": "GPU instance",
+        "capacitystatus": "Used", **(of or {"instanceFamily": "GPU instance"}),
     }  # fmt: skip
     # Each is a document of its own, as text.
     products: list[Any] = await connection.read_all(

@@ -80,11 +80,13 @@ class AwsProvider:
         return AwsProvider(self._clock, settings=self._settings.changed_by(given), pace=self.pace)
 
     async def offerings(self) -> tuple[Offering, ...]:
-        """Return the region's GPU instance types in the zones that have a subnet, on both markets."""
+        """Return the region's GPU instance types in the zones that have a subnet, on both markets; prices with the disk."""
         from fleetctl_aws.offerings import offerings_of
 
         network = await find_network(self._connection, self._settings)
-        sold, _ = await offerings_of(self._connection, network.subnets, now=self._clock.now())
+        sold, _ = await offerings_of(
+            self._connection, network.subnets, now=self._clock.now(), disk_gb=self._settings.disk_gb
+        )
         return sold
 
     async def offer_list(self) -> OfferList:

@@ -46,6 +46,7 @@ capacity: {gpus: [H100], max_nodes: 2, max_cost_per_hour: $60}
 gateway: {host: 127.0.0.1, port: PORT}
 """
 # On record of a node: its machine, and its GPUs there.
+PRICE = 20.0 + 200 * 0.08 / 730  # of the instance, and of its disk by the packaged list
 ALL_OF_IT = {(0, 1), (2, 3), (4, 5), (6, 7)}
 
 
@@ -104,7 +105,7 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     profile = home.root / "shared.yaml"
     profile.write_text(PROFILE.replace("PORT", str(port)))
     planned = home.query("plan", str(profile))
-    assert (planned["lanes"][0]["replicas"], planned["cost_usd_per_hour"]) == (4, pytest.approx(20.0))
+    assert (planned["lanes"][0]["replicas"], planned["cost_usd_per_hour"]) == (4, pytest.approx(PRICE))
 
     home.fleetctl("up", str(profile), "--yes", timeout_s=300)
     cloud.until(lambda: len(ready(home)) == 4, "four replicas are ready", seconds=240)
@@ -112,7 +113,7 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     assert {tuple(record.gpu_indices) for record in ready(home)} == ALL_OF_IT
     assert {record.machine_id for record in ready(home)} == {instance["id"]}
     assert len({(record.host, record.port) for record in ready(home)}) == 4
-    cloud.until(lambda: home.status("shared").cost_usd_per_hour == pytest.approx(20.0), "the instance is paid for once")
+    cloud.until(lambda: home.status("shared").cost_usd_per_hour == pytest.approx(PRICE), "the instance is paid for once")
 
     reply = caller(port)
     assert all(reply() for _ in range(8))
@@ -124,7 +125,7 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     left = {record.port for record in ready(home)}
     (freed,) = {record.port for record in four} - left
     cloud.until(lambda: engine_on(freed) is None, "its engine has ended", seconds=120)
-    assert home.status("shared").cost_usd_per_hour == pytest.approx(20.0)
+    assert home.status("shared").cost_usd_per_hour == pytest.approx(PRICE)
     assert [each["id"] for each in cloud.instances("pending", "running")] == [instance["id"]]
 
     # One engine dies: it is started again in its slot, and the others serve on.

@@ -344,7 +344,8 @@ def test_a_rollback_by_itself_raises_no_cap(stable, failed, nodes, usd):
 
 def test_an_orphaned_node_takes_its_room_from_a_retry_elsewhere_too():
     plan, capacity = samples.lane_plan("short"), CapacitySpec(max_nodes=2, max_cost_usd_per_hour=4.0)
-    for orphaned in (OrphanedCost(machines=2), OrphanedCost(machines=1, usd_per_hour=2.5)):
+    head = OrphanedCost(head_usd_per_hour=2.5)
+    for orphaned in (OrphanedCost(machines=2), OrphanedCost(machines=1, usd_per_hour=2.5), head):
         placed = next_offering(plan, (), Market.ON_DEMAND, sold(), capacity=capacity, orphaned=orphaned)
         assert placed.offering is None
 

@@ -103,6 +103,7 @@ _ROWS = (
         _READS,
     ),
     ("Look at it", "slo", "Show what was promised and kept: error budget, burn rates, worst hours.", "slo:slo", _READS),
+    ("Look at it", "cost", "Show what fleets cost: now, this month, by lane and token.", "cost:cost", _READS),
     ("Look at it", "events", "Show what happened, oldest first; --follow goes on.", "events:events", _READS),
     (
         "Look at it",

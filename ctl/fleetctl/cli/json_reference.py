@@ -57,6 +57,7 @@ _DOCUMENTS = {
     "events": "[model.journal:JournalEntry]",
     "plan": "model.plan:Plan",
     "offers": "[operations.offers:ProviderOffers]",
+    "cost": "operations.costs:CostReport",
     "validate": "operations.validation:Validation",
     "load": "operations.traffic:LoadReport",
     "demo": "operations.traffic:LoadReport",

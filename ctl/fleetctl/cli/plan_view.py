@@ -129,7 +129,11 @@ def _sides(change: PlanChange) -> tuple[str, str]:
 def _cost(plan: Plan) -> str:
     monthly = format_usd(plan.cost_usd_per_hour * _HOURS_A_MONTH)
     per_token = format_usd(plan.cost_usd_per_1m_tokens)
-    return f"{format_count(plan.nodes, 'node')}, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
+    head = f" and the head at {format_usd(plan.head_usd_per_hour)}/h" if plan.head_usd_per_hour else ""
+    nodes = format_count(plan.nodes, "node")
+    return (
+        f"{nodes}{head}, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
+    )
 
 
 def _replicas(plan: Plan) -> OutputSection:

@@ -225,7 +225,7 @@ class Launcher:
         if cap is None or len(offerings) == 1:
             return offerings
         standing = [record for record in self._records.all if record.state.is_live] + begun
-        spent = sum(record.price_usd_per_hour for record in standing) + self.orphaned.usd_per_hour
+        spent = sum(record.price_usd_per_hour for record in standing) + self.orphaned.total_usd_per_hour
         left = (cap - spent - kept_usd) / desired.plan.lane(lane).node_count
         return tuple(o for o in offerings if o.price_usd_per_hour <= max(left, first.price_usd_per_hour))
 

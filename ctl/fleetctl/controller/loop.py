@@ -8,34 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controller import api
-from fleetctl.controller.apply import Applier
-from fleetctl.controller.background import BackgroundTasks
-from fleetctl.controller.budgets import Budgets
-from fleetctl.controller.canary import Canaries
-from fleetctl.controller.create import Creator
+from fleetctl.controller.components import Components
 from fleetctl.controller.expiry import end_overrides
-from fleetctl.controller.intents import Resolver
-from fleetctl.controller.interruption_log import InterruptionLog
 from fleetctl.controller.interruptions import ClockWatch, RestartError
-from fleetctl.controller.journal import Journal
-from fleetctl.controller.launch import Launcher
 from fleetctl.controller.lease import fenced_error, keep_lease
-from fleetctl.controller.listing import Listing
-from fleetctl.controller.node_cache import NodeCache
-from fleetctl.controller.observe import Observer
-from fleetctl.controller.offerings import Offerings
-from fleetctl.controller.probes import Probes
-from fleetctl.controller.provider_calls import ProviderCalls
-from fleetctl.controller.publish import Publisher
-from fleetctl.controller.records import Records
-from fleetctl.controller.revisions import Revisions
-from fleetctl.controller.shadow import ShadowPolicy
-from fleetctl.controller.shared import SharedOperations
-from fleetctl.controller.start_watch import StartWatch
-from fleetctl.controller.warm import Warmups
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.orphaned import orphaned_cost
-from fleetctl.core.reconcile.limits import STOP_AGAIN_S, since_s
+from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.provider import launches_blocked
 from fleetctl.core.rollout.in_force import by_source, in_force
 from fleetctl.core.slo_feed import slo_feed
@@ -43,10 +22,9 @@ from fleetctl.core.status import DECISIONS_SHOWN, FleetKnowledge, fleet_status
 from fleetctl.errors import FencedError
 from fleetctl.model.action import EntryKind
 from fleetctl.model.reason import ReasonCode
-from fleetctl.model.subject import FLEET, GATEWAY, Subject
+from fleetctl.model.subject import FLEET, GATEWAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from fleetctl.controller.world import World
@@ -110,7 +88,7 @@ class Controller:
             await self._world.store.open()
             async with asyncio.TaskGroup() as group:
                 store = group.create_task(self._world.store.run())
-                while not await self._keep(_Components(self._world, group, self.wake)):
+                while not await self._keep(Components(self._world, group, self.wake)):
                     await self._begin_anew()
                 store.cancel()
         except BaseExceptionGroup as failure:
@@ -119,7 +97,7 @@ class Controller:
                 raise
             raise fenced from failure
 
-    async def _keep(self, components: _Components) -> bool:
+    async def _keep(self, components: Components) -> bool:
         """Keep the fleet until it is down: True; False: all that was seen is to be looked at anew."""
         try:
             components.background.start("lease", lambda: keep_lease(self._world), wakes=False)
@@ -153,7 +131,7 @@ class Controller:
             await store.open()
         self._world = self._world.following(store.fleet())
 
-    async def _look_first(self, components: _Components) -> None:
+    async def _look_first(self, components: Components) -> None:
         """Give the provider a moment to say what there is; a slow one is not waited for."""
         components.keep_looking()
         try:
@@ -164,7 +142,7 @@ class Controller:
         except TimeoutError:
             return
 
-    async def _tick_safely(self, components: _Components) -> bool:
+    async def _tick_safely(self, components: Components) -> bool:
         self._tick_begun_s = self._world.clock.monotonic_s()
         try:
             is_over = await self._tick(components)
@@ -191,7 +169,7 @@ class Controller:
             )
         self.broadcast.announce()
 
-    async def _tick(self, components: _Components) -> bool:
+    async def _tick(self, components: Components) -> bool:
         """Load, decide, apply. Return whether the fleet is down and nothing is left to do."""
         loaded = await self._load(components)
         if loaded is None:
@@ -206,7 +184,7 @@ class Controller:
         # What ended is on record before anybody forgets the fleet.
         return decision.is_down and await self._world.store.written_soon()
 
-    async def _load(self, components: _Components) -> tuple[Desired, Observation] | None:
+    async def _load(self, components: Components) -> tuple[Desired, Observation] | None:
         await self._world.store.refresh()
         self._check_ground(components)
         desired = self._world.store.fleet()
@@ -233,7 +211,7 @@ class Controller:
         shared = components.shared.observed()
         return desired, replace(observation, shared=shared, store_condition=condition, budgets=budgets)
 
-    def _check_ground(self, components: _Components) -> None:
+    def _check_ground(self, components: Components) -> None:
         """Raise RestartError where the state has gone, a write of ours was refused, or the clock was set."""
         step = self._clock_watch.step()
         if not self._world.store.is_in_place:
@@ -246,14 +224,16 @@ class Controller:
             components.records.read()
             raise RestartError(f"the clock was set by {step.total_seconds():+.0f} s")
 
-    def _decide(self, components: _Components, desired: Desired, observation: Observation) -> Decision:
+    def _decide(self, components: Components, desired: Desired, observation: Observation) -> Decision:
         policy = self._world.policy_of(desired.profile.control.policy)
         return policy(desired, observation, components.applier.memory, observation.at)
 
     async def _apply(
-        self, components: _Components, desired: Desired, observation: Observation, decision: Decision
+        self, components: Components, desired: Desired, observation: Observation, decision: Decision
     ) -> None:
         components.interruption_log.note(observation, components.applier.memory, decision.memory)
+        records = components.records.all
+        await components.cost_log.note(desired, observation, records, is_last=decision.is_down)
         launches = components.applier.apply(desired, observation, decision)
         # Whoever leaves rotation leaves it first; only then is a replacement written down.
         await components.publisher.publish(
@@ -282,7 +262,7 @@ class Controller:
         )
         await components.publisher.send_slo(slo_feed(self._known), gateway=observation.gateway)
 
-    def _hold_port(self, components: _Components, observation: Observation, decision: Decision) -> None:
+    def _hold_port(self, components: Components, observation: Observation, decision: Decision) -> None:
         silent_s = since_s(decision.memory.gateway_missing_since, observation.at)
         if observation.is_any_gateway_alive or not (decision.is_down or silent_s > _PORT_HELD_S):
             return
@@ -305,95 +285,3 @@ class Controller:
         finally:
             self._woken.clear()
         await self._world.clock.sleep(_GATHER_S)
-
-
-class _Components:
-    """Everything a tick works with, put together once."""
-
-    def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
-        self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
-        self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records, self.revisions = Records(world.store), Revisions(world)
-        self.events, self.cache = world.provider.capabilities.events, _node_cache(world)
-        self.calls = _provider_calls(world)
-        self.listing = Listing(
-            world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
-        )
-        self.offerings = Offerings(world, self.calls, self.journal, wake)
-        self.probes, self.budgets = Probes(world, self.background, wake), Budgets(world)
-        self.start_watch = StartWatch(world, self.background, self.journal, wake)
-        self.warmups = Warmups(world, self.background, self.journal)
-        self.canaries, self.shadow = Canaries(world, self.background, wake), ShadowPolicy(world, self.journal)
-        self.publisher, self.interruption_log = Publisher(world, self.journal), InterruptionLog(world)
-        self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
-        self.creator = Creator(
-            world,
-            calls=self.calls,
-            cache=self.cache,
-            records=self.records,
-            background=self.background,
-            journal=self.journal,
-        )
-        self.launcher = Launcher(world, self.records, self.journal, offerings=self.offerings, creator=self.creator)
-        self.resolver = Resolver(
-            world,
-            records=self.records,
-            creator=self.creator,
-            cache=self.cache,
-            listing=self.listing,
-            journal=self.journal,
-        )
-        self.observer = Observer(
-            world,
-            calls=self.calls,
-            cache=self.cache,
-            listing=self.listing,
-            offerings=self.offerings,
-            creator=self.creator,
-            resolver=self.resolver,
-            probes=self.probes,
-            start_watch=self.start_watch,
-            warmups=self.warmups,
-            canaries=self.canaries,
-            publisher=self.publisher,
-        )
-        self.applier = Applier(
-            world,
-            calls=self.calls,
-            cache=self.cache,
-            records=self.records,
-            background=self.background,
-            journal=self.journal,
-            warmups=self.warmups,
-            canaries=self.canaries,
-            probes=self.probes,
-            observer=self.observer,
-            shared=self.shared,
-            revisions=self.revisions,
-        )
-
-    def keep_looking(self) -> None:
-        """Have listings, offerings and events come in; started again should one of them have ended by a bug."""
-        self.background.start("listing", self.listing.keep_fresh, wakes=False)
-        self.background.start("allotting", self.publisher.allotting.keep, wakes=False)
-        self.background.start("offerings", self.offerings.keep_fresh, wakes=False)
-        events = self.events
-        if events is not None:
-            self.background.start("watch", lambda: self.listing.keep_watching(events), wakes=False)
-
-    def _report(self, key: str, error: Exception) -> None:
-        work, _, subject = key.partition("/")
-        about = {"stop": Subject.node(subject), "shared": FLEET}.get(work, Subject.replica(subject))
-        self.journal.failed(about if subject else FLEET, work, error)
-
-
-def _node_cache(world: World) -> NodeCache:
-    pace = world.provider.pace
-    return NodeCache(lag_s=pace.consistency_lag_s, stop_again_s=max(STOP_AGAIN_S, pace.stop_deadline_s))
-
-
-def _provider_calls(world: World) -> ProviderCalls:
-    store = world.store
-    return ProviderCalls(
-        world.provider, world.clock, owner=store.owner, fleet=world.fleet, verify_lease=store.verify_lease
-    )

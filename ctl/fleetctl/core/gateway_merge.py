@@ -10,7 +10,14 @@ import msgspec
 
 from fleetctl.core.slo.lane_counts import WindowCounts, merged_stats, window_counts
 from fleetctl.model.budget import RequestTotals
-from fleetctl.model.gateway import EventLoopLoad, GatewaySnapshot, LaneSnapshot, ReplicaCuts, ReplicaSnapshot
+from fleetctl.model.gateway import (
+    EventLoopLoad,
+    GatewaySnapshot,
+    LaneSnapshot,
+    ReplicaCuts,
+    ReplicaSnapshot,
+    TokenTotals,
+)
 from fleetctl.model.slo import LaneSlo
 
 if TYPE_CHECKING:
@@ -94,6 +101,7 @@ def _merged_lane(name: str, parts: Sequence[GatewayParts]) -> LaneSnapshot:
         ejected=max(lane.ejected for lane in lanes),
         serves=any(lane.serves for lane in lanes),
         totals=sum_of_totals(totals) if totals else None,
+        tokens=_sum_of_tokens([lane.tokens for lane in lanes if lane.tokens is not None]),
         tiers=_merged_tiers([lane.tiers for lane in lanes]),
         replica_streams=_merged_streams([lane.replica_streams for lane in lanes]),
     )
@@ -112,6 +120,12 @@ def sum_of_totals(totals: Iterable[RequestTotals]) -> RequestTotals:
     for each in found:
         kinds.update(each.kinds)
     return RequestTotals(good=sum(each.good for each in found), bad=sum(each.bad for each in found), kinds=dict(kinds))
+
+
+def _sum_of_tokens(found: Sequence[TokenTotals]) -> TokenTotals | None:
+    if not found:
+        return None
+    return TokenTotals(prompt=sum(each.prompt for each in found), output=sum(each.output for each in found))
 
 
 def _most(found: Sequence[T], count: Callable[[T], int]) -> T:

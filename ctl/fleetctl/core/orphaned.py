@@ -1,4 +1,4 @@
-"""What orphaned nodes hold of a fleet's caps: they are paid for until they have ended."""
+"""What holds a part of a fleet's caps beside its replicas: orphaned nodes until they have ended, and its head."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanedCost:
-    """The machines of orphaned nodes, and their price an hour together."""
+    """The machines of orphaned nodes and their price an hour together, and the head's, which no cap on nodes counts."""
 
     machines: int = 0
     usd_per_hour: float = 0.0
+    head_usd_per_hour: float = 0.0  # paid for as long as the fleet is there
+
+    @property
+    def total_usd_per_hour(self) -> float:
+        """Return what the fleet pays beside its replicas."""
+        return self.usd_per_hour + self.head_usd_per_hour
 
 
 NONE_ORPHANED = OrphanedCost()
@@ -26,7 +32,9 @@ NONE_ORPHANED = OrphanedCost()
 def orphaned_cost(nodes: Sequence[Node], plan: Plan) -> OrphanedCost:
     """Return what these nodes hold, at the plan's prices where their own are not known."""
     return OrphanedCost(
-        machines=sum(1 + len(node.members) for node in nodes), usd_per_hour=sum(_price(node, plan) for node in nodes)
+        machines=sum(1 + len(node.members) for node in nodes),
+        usd_per_hour=sum(_price(node, plan) for node in nodes),
+        head_usd_per_hour=plan.head_usd_per_hour,
     )
 
 

@@ -305,7 +305,7 @@ class _InUse:
 
     @classmethod
     def of(cls, standing: Sequence[Replica], orphaned: OrphanedCost) -> _InUse:
-        spent = math.fsum(replica.price_usd_per_hour for replica in standing) + orphaned.usd_per_hour
+        spent = math.fsum(replica.price_usd_per_hour for replica in standing) + orphaned.total_usd_per_hour
         return cls(machines=machine_count(standing) + orphaned.machines, usd_per_hour=spent)
 
 

@@ -80,7 +80,8 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
     desired, gateway = known.desired, known.gateway
     profile = desired.profile
     now = replace(known, desired=in_force(desired, known.memory.rollout))
-    cost = sum(record.price_usd_per_hour for record in known.records if record.state.is_live)
+    head_usd = desired.plan.head_usd_per_hour
+    cost = head_usd + sum(record.price_usd_per_hour for record in known.records if record.state.is_live)
     reasons = known.decision.reasons if known.decision else {}
     return FleetStatus(
         fleet=desired.fleet,

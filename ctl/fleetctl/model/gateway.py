@@ -181,6 +181,14 @@ class LaneWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTotals:
+    """The tokens of a lane's requests that are over, since its gateway started."""
+
+    prompt: int = 0
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSnapshot:
     """A lane now."""
 
@@ -192,6 +200,7 @@ class LaneSnapshot:
     ejected: int = 0  # replicas of its own that are in rotation and left alone, as they fail
     serves: bool = True  # some replica is sent its requests; all that are ejected are not hung or gone
     totals: RequestTotals | None = None  # since the gateway started; None: it is of a version that counts none
+    tokens: TokenTotals | None = None  # None: it is of a version that sums none
     tiers: tuple[TierSnapshot, ...] = ()  # highest first; empty: all requests are alike
     # Of its requests, by the replica that answered them, over the last half to one minute.
     replica_streams: dict[str, StreamFigures] = field(default_factory=dict)

@@ -211,6 +211,7 @@ class Plan:
     gpu_spec: GpuSpec | None = None  # the card every lane was planned on, if one
     model_card: ModelCard | None = None  # of the first model
     cautions: tuple[str, ...] = ()
+    head_usd_per_hour: float = 0.0  # of the machine that controller and gateway have of their own, in the cost; 0: none
 
     @property
     def nodes(self) -> int:

@@ -87,7 +87,7 @@ class FleetStatus:
     controller_alive: bool
     controller_pid: int
     gateway_pid: int
-    cost_usd_per_hour: float  # of live replicas
+    cost_usd_per_hour: float  # of live replicas and the head
     max_cost_usd_per_hour: float | None
     cost_usd_per_1m_tokens: float | None  # over the last 5 minutes; None without traffic
     lanes: tuple[LaneStatus, ...]

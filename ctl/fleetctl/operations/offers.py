@@ -14,7 +14,7 @@ from fleetctl.core.plan.offers import priced, with_own_gpus
 from fleetctl.errors import FleetctlError, NotFoundError, ProviderError
 from fleetctl.model.catalogue import Market, OfferList
 from fleetctl.model.provider_setting import ProviderChoice
-from fleetctl.operations.planning import asked_what_is_sold
+from fleetctl.operations.planning import what_is_sold
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ProviderOffers:
 
 async def offers_for(site: Site, profile: Profile) -> ProviderOffers:
     """Return what a profile's provider sells of what the profile allows, at the profile's own prices. Raises ProviderError."""
-    return await _asked(site, profile.provider_choice, profile.capacity)
+    return await _offers_at(site, profile.provider_choice, profile.capacity)
 
 
 async def offers_of(site: Site, provider: str) -> ProviderOffers:
@@ -86,17 +86,17 @@ async def offers_of(site: Site, provider: str) -> ProviderOffers:
             f"no provider named {provider!r} is installed{suggest(provider, names)}",
             hint=f"installed: {', '.join(names)}",
         )
-    return await _asked(site, ProviderChoice(name=provider), None)
+    return await _offers_at(site, ProviderChoice(name=provider), None)
 
 
 async def offers_of_all(site: Site) -> tuple[ProviderOffers, ...]:
     """Return what every installed provider sells; one that cannot be asked has a fault in the place of its offers."""
-    return tuple(await asyncio.gather(*(_asked_or_fault(site, name) for name in site.provider_names())))
+    return tuple(await asyncio.gather(*(_offers_or_fault(site, name) for name in site.provider_names())))
 
 
-async def _asked_or_fault(site: Site, name: str) -> ProviderOffers:
+async def _offers_or_fault(site: Site, name: str) -> ProviderOffers:
     try:
-        return await _asked(site, ProviderChoice(name=name), None)
+        return await _offers_at(site, ProviderChoice(name=name), None)
     except FleetctlError as exc:
         fault = exc.message + (f"; {exc.hint}" if exc.hint else "")
     except Exception as exc:  # noqa: BLE001  # a third party's package may fail in any way
@@ -104,13 +104,13 @@ async def _asked_or_fault(site: Site, name: str) -> ProviderOffers:
     return ProviderOffers(provider=name, source="", is_live=False, cautions=(), fault=fault, types=())
 
 
-async def _asked(site: Site, choice: ProviderChoice, capacity: CapacitySpec | None) -> ProviderOffers:
+async def _offers_at(site: Site, choice: ProviderChoice, capacity: CapacitySpec | None) -> ProviderOffers:
     provider = site.provider(choice)
     lists = provider.capabilities.offer_lists
     if lists is not None:
-        sold = await asked_what_is_sold(site, choice, provider, lists.offer_list)
+        sold = await what_is_sold(site, choice, provider, lists.offer_list)
     else:
-        offerings = await asked_what_is_sold(site, choice, provider, provider.offerings)
+        offerings = await what_is_sold(site, choice, provider, provider.offerings)
         sold = OfferList(offerings=offerings, source="the provider")
     learned, unknown = await asyncio.to_thread(_learned, site, choice)
     allowed = _allowed(sold.offerings, capacity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,6 +102,7 @@ async def try_planning(  # as plan_profile
     errors = [*profile_errors(site, profile, catalogue, installed), *([] if is_for_files else keyring_errors(profile))]
     plan: Plan | None = None
     try:
+        head_usd_per_hour, caution = await _head_price(site, profile)
         plan = make_plan(
             profile,
             model_card=resolve_model(profile.model, catalogue),
@@ -116,7 +117,9 @@ async def try_planning(  # as plan_profile
             whole_contexts=_whole_contexts(site, profile),
             emulated=emulated_lanes(site, profile),
             layouts=layout_rules(site, profile),
+            head_usd_per_hour=head_usd_per_hour,
         )
+        plan = replace(plan, cautions=(*plan.cautions, caution)) if caution else plan
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
         errors += [part for part in error.parts if part.message not in known]
@@ -125,6 +128,22 @@ async def try_planning(  # as plan_profile
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
     refused = (*_gpu_errors(site, profile, plan), *planned_argument_errors(site, profile, plan, installed))
     return Planning(plan=None if refused else plan, errors=refused)
+
+
+async def _head_price(site: Site, profile: Profile) -> tuple[float, str]:
+    """Return the dollars an hour of the machine that controller and gateway have of their own, and what is to be said of it."""
+    if profile.host_choice.is_local:
+        return 0.0, ""
+    provider = site.provider_of(profile)
+    heads = provider.capabilities.heads
+    if heads is None:
+        return 0.0, ""  # refused elsewhere
+    try:
+        async with asyncio.timeout(provider.pace.offerings_deadline_s):
+            return await heads.usd_per_hour(profile.host_choice.settings), ""
+    except (ProviderError, TimeoutError) as exc:
+        why = exc.message if isinstance(exc, ProviderError) else "the provider did not say"
+        return 0.0, f"the head is in no figure and under no cap: {why}"
 
 
 def _gpu_errors(site: Site, profile: Profile, plan: Plan) -> Iterator[ConfigError]:
@@ -148,12 +167,10 @@ async def offerings_now(site: Site, choice: ProviderChoice) -> tuple[Offering, .
     Raises ProviderError, which an answer that takes longer than the provider's own deadline is too.
     """
     provider = site.provider(choice)
-    return await asked_what_is_sold(site, choice, provider, provider.offerings)
+    return await what_is_sold(site, choice, provider, provider.offerings)
 
 
-async def asked_what_is_sold(
-    site: Site, choice: ProviderChoice, provider: Provider, call: Callable[[], Awaitable[T]]
-) -> T:
+async def what_is_sold(site: Site, choice: ProviderChoice, provider: Provider, call: Callable[[], Awaitable[T]]) -> T:
     """Return a provider's answer to this; as `offerings_now`."""
     started_s = site.clock.monotonic_s()
     while True:

@@ -50,6 +50,10 @@ class Heads(Protocol):
         """Return what would keep a head from being made with these settings; nothing is changed."""
         ...
 
+    async def usd_per_hour(self, settings: Mapping[str, SettingValue]) -> float:
+        """Return what a head with these settings costs, its disk too. Raises ProviderError where that is not known."""
+        ...
+
     def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return what of an environment is as true on the head: no credentials, which are its role's there."""
         ...

@@ -19,6 +19,7 @@ class Collection(StrEnum):
     """What records are of. Each keeps a bounded number of them a fleet: the oldest go."""
 
     AUDIT = "audit"
+    COSTS = "costs"  # by the hour
     HEADS = "heads"  # orders of a fleet's heads, and their signs
     HOSTS = "hosts"  # where a fleet's controller and gateway run, where that is not the machine of `up`
     INTERRUPTIONS = "interruptions"
@@ -42,6 +43,7 @@ class Collection(StrEnum):
 
 _LASTING = (
     Collection.AUDIT,
+    Collection.COSTS,
     Collection.HEADS,
     Collection.HOSTS,
     Collection.INTERRUPTIONS,
@@ -50,6 +52,7 @@ _LASTING = (
 )
 _RECORDS_MAX = {
     Collection.AUDIT: 20_000,
+    Collection.COSTS: 2_400,  # a hundred days
     Collection.HEADS: 200,
     Collection.HOSTS: 1,
     Collection.INTERRUPTIONS: 10_000,

@@ -244,7 +244,7 @@ class DispatchLane(Generic[R]):
             windows=self.accounts.snapshot(now_s),
             ejected=sum(c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates),
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
-            totals=self.accounts.totals(),
+            totals=self.accounts.totals(), tokens=self.accounts.token_totals(),
             replica_streams=self.accounts.replica_figures(now_s),
             tiers=tier_snapshots(self.tiers, self.former_tiers, now_s),
-        )
+        )  # fmt: skip

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
+from fleetctl.core.plan.caps import COST_KEY, over_caps
 from fleetctl.core.plan.checks import workflow_targets
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import Instance, instances, too_small
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from fleetctl.core.plan.lane_shares import TracedRequest
 
 _OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
-_COST_KEY: Final = ("capacity", "max_cost_per_hour")
 _CENT: Final = 0.01  # what costs less than this less is no way out
 
 
@@ -54,6 +54,7 @@ class Supply:
     emulated: frozenset[str] = frozenset()  # lanes whose engines are
     whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
     layouts: Mapping[str, LayoutRules] = field(default_factory=dict)  # by lane; without: one stage, one rank
+    head_usd_per_hour: float = 0.0  # of the machine that controller and gateway have of their own
 
     def card_of(self, lane: LaneSpec) -> ModelCard:
         """Return the shape of the model that a lane serves."""
@@ -101,6 +102,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     whole_contexts: frozenset[str] = frozenset(),
     emulated: frozenset[str] = frozenset(),
     layouts: Mapping[str, LayoutRules] = MappingProxyType({}),
+    head_usd_per_hour: float = 0.0,
 ) -> Plan:
     """Return the cheapest plan that keeps every promise within the caps; same input, same plan.
 
@@ -108,7 +110,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
     instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
     $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. `whole_contexts` names
     the lanes whose engines hold KV cache for the longest request in each seat, `emulated` those whose engines are;
-    `other_models` are by name those of the models after the first, `layouts` by lane what its replicas may lie over.
+    `other_models` are by name those of the models after the first, `layouts` by lane what its replicas may lie over; `head_usd_per_hour` counts in cost and cap.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
@@ -121,6 +123,7 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
         whole_contexts=whole_contexts,
         emulated=emulated,
         layouts=layouts,
+        head_usd_per_hour=head_usd_per_hour,
     )
     on_offer = {offering.key: offering for lane in profile.lanes for offering in supply.for_lane(lane)}
     if absent := offer_errors(profile.capacity, catalogue, tuple(on_offer.values())):
@@ -140,7 +143,9 @@ def make_plan(  # noqa: PLR0913  # the planning call of every face: inputs by na
         lanes, cautions = _prefill_only(
             profile, demands, supply, service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour
         )
-        if over := tuple(_over_caps(profile, sum(p.cost_usd_per_hour for p in lanes), sum(p.nodes for p in lanes))):
+        cost = supply.head_usd_per_hour + sum(p.cost_usd_per_hour for p in lanes)
+        nodes = sum(p.nodes for p in lanes)
+        if over := tuple(over_caps(profile, cost, nodes, head_usd_per_hour=supply.head_usd_per_hour)):
             raise joined(over)
     return _plan(profile, lanes, demands, supply, profile_hash=profile_hash, sizing=sizing, cautions=cautions)
 
@@ -156,7 +161,7 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
     cautions: tuple[str, ...],
 ) -> Plan:
     lanes = tuple(_with_card(plan, profile, supply) for plan in lanes)
-    cost = math.fsum(plan.cost_usd_per_hour for plan in lanes)
+    cost = math.fsum([supply.head_usd_per_hour, *(plan.cost_usd_per_hour for plan in lanes)])
     gpus = {plan.gpu for plan in lanes}
     return Plan(
         fleet=profile.name,
@@ -168,6 +173,7 @@ def _plan(  # noqa: PLR0913  # assembles what make_plan found
         gpu_spec=lanes[0].gpu_spec if len(gpus) == 1 else None,
         model_card=supply.card,
         cautions=cautions,
+        head_usd_per_hour=supply.head_usd_per_hour,
     )
 
 
@@ -228,7 +234,8 @@ def _chosen(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) ->
     if not all(options for options, _ in found):
         raise joined(errors)
     best = _cheapest(profile, [options for options, _ in found])
-    over = _over_caps(profile, _cost(best), sum(o.nodes for o in best))
+    head = supply.head_usd_per_hour
+    over = over_caps(profile, _cost(best) + head, sum(o.nodes for o in best), head_usd_per_hour=head)
     errors += [_with_workflow(error, profile, best, supply) for error in over]
     if errors:
         raise joined(errors)
@@ -243,9 +250,9 @@ def _with_workflow(
     error: BudgetExceededError, profile: Profile, best: Sequence[Option], supply: Supply
 ) -> BudgetExceededError:
     """Add to the cost cap's error the workflow promises without which the plan would cost least, and that cost."""
-    if error.key != _COST_KEY:
+    if error.key != COST_KEY:
         return error
-    cheapest, cost = None, _cost(best)
+    cheapest, cost, head = None, _cost(best), supply.head_usd_per_hour
     for promises, number, demand in without_workflows([option.demand for option in best]):
         options, _ = _options(profile, best[number].lane, demand, supply)
         instead = [*best[:number], *options[:1], *best[number + 1 :]]
@@ -255,7 +262,7 @@ def _with_workflow(
         return error
     hint = f"{error.hint}, {cheapest} first"
     return BudgetExceededError(
-        f"{error.message}; without {cheapest} it costs {format_usd(cost)}", hint=hint, key=error.key
+        f"{error.message}; without {cheapest} it costs {format_usd(cost + head)}", hint=hint, key=error.key
     )
 
 
@@ -370,26 +377,6 @@ def _free_gpus(option: Option) -> int:
 def _of_unknown(lanes: Sequence[LanePlan], unknown: dict[str, str]) -> list[str]:
     """Return what is to be said of GPUs that only the provider knows, and that a plan is made on."""
     return [unknown[gpu] for gpu in dict.fromkeys(lane.gpu for lane in lanes) if gpu in unknown]
-
-
-def _over_caps(profile: Profile, cost_usd_per_hour: float, nodes: int) -> Iterator[BudgetExceededError]:
-    """Yield the caps that a plan would cross."""
-    capacity = profile.capacity
-    if nodes > capacity.max_nodes:
-        yield BudgetExceededError(
-            f"the plan with the fewest nodes needs {nodes}, and capacity.max_nodes is {capacity.max_nodes}",
-            hint=f"set max_nodes to {nodes}, lower the lanes' minima, or relax their promises",
-            key=("capacity", "max_nodes"),
-        )
-    most = capacity.max_cost_usd_per_hour
-    if most is not None and cost_usd_per_hour > most + 1e-9:
-        yield BudgetExceededError(
-            f"the cheapest plan costs {format_usd(cost_usd_per_hour)} an hour, and capacity.max_cost_per_hour "
-            f"is {format_usd(most)}",
-            hint=f"raise the cap to {format_usd(math.ceil(cost_usd_per_hour * 100) / 100)}, "
-            "lower the lanes' minima, or relax their promises",
-            key=_COST_KEY,
-        )
 
 
 def _cautions(profile: Profile, demands: dict[str, LaneDemand]) -> tuple[str, ...]:

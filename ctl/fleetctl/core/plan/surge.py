@@ -41,12 +41,14 @@ def _start_cautions(profile: Profile, plan: Plan, before: Plan | None) -> Iterat
     if not gone or not new:
         return
     staying = [lane for lane in plan.lanes if lane.lane in known]
-    cap = _cap_over(profile, [(lane, lane.replicas) for lane in (*staying, *gone, *new)])
+    head = plan.head_usd_per_hour
+    cap = _cap_over(profile, [(lane, lane.replicas) for lane in (*staying, *gone, *new)], head)
     if not cap:
         return
     old = " and ".join(lane.lane for lane in gone)
     text = f"there is no room for all of {' and '.join(lane.lane for lane in new)} beside {old}, at {cap}: "
-    if _cap_over(profile, [*((lane, lane.replicas) for lane in (*staying, *gone)), *((lane, 1) for lane in new)]):
+    least = [*((lane, lane.replicas) for lane in (*staying, *gone)), *((lane, 1) for lane in new)]
+    if _cap_over(profile, least, head):
         last = "its last one stays, and the rollout fails after control.rollout.timeout"
         yield (
             f"{text}nor for one replica of each, so {old} gives up one at a time as far as the load allows; {last} where "
@@ -56,13 +58,13 @@ def _start_cautions(profile: Profile, plan: Plan, before: Plan | None) -> Iterat
         yield f"{text}once one replica of each serves, {old} gives up one at a time, and fewer serve meanwhile"
 
 
-def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]]) -> str:
+def _cap_over(profile: Profile, lanes: list[tuple[LanePlan, int]], head_usd_per_hour: float) -> str:
     """Return the cap that so many replicas of these lanes are over; empty: none."""
     capacity = profile.capacity
     if sum(lane.machines_of(count) for lane, count in lanes) > capacity.max_nodes:
         return f"capacity.max_nodes {capacity.max_nodes}"
     cap = capacity.max_cost_usd_per_hour
-    cost = sum(_usd_per_hour(lane, count) for lane, count in lanes)
+    cost = head_usd_per_hour + sum(_usd_per_hour(lane, count) for lane, count in lanes)
     if machine := _machine_over(lanes):
         return machine
     return f"capacity.max_cost_per_hour {format_usd(cap)}" if cap is not None and cost > cap + _ROUNDING_USD else ""

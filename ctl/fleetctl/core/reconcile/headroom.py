@@ -155,7 +155,7 @@ def headroom_left(
     staying = [o.replica.record for o in there if o.state not in _LEAVING]
     staying_usd = sum(record.price_usd_per_hour for record in staying)
     cap = capacity.max_cost_usd_per_hour
-    spent = sum(record.price_usd_per_hour for record in living) + orphaned.usd_per_hour
+    spent = sum(record.price_usd_per_hour for record in living) + orphaned.total_usd_per_hour
     lane_plans = tuple(lanes)
     shared = [
         (need_of(plan, market).lane, plan, market, digests.get(plan.lane, ""))
@@ -168,7 +168,7 @@ def headroom_left(
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
         leaving_nodes=machine_count(living) - machine_count(staying) + orphaned.machines,
-        leaving_usd_per_hour=spent - staying_usd,
+        leaving_usd_per_hour=spent - staying_usd - orphaned.head_usd_per_hour,
         pools=_pools(lane_plans, living, staying),
         rooms={name: free_rooms(plan, living, market, digest) for name, plan, market, digest in shared},
         rooms_coming={name: rooms_coming(plan, living, market, digest) for name, plan, market, digest in shared},

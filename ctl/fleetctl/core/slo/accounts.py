@@ -12,6 +12,7 @@ from fleetctl.core.slo.lane_stats import LaneStats
 from fleetctl.core.slo.streams import ReplicaStreams, median_gap_s, stall_limit_s
 from fleetctl.core.slo.windows import SlidingWindows
 from fleetctl.model.budget import RequestTotals
+from fleetctl.model.gateway import TokenTotals
 
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneWindow
@@ -35,7 +36,9 @@ class LaneAccounts:
     __slots__ = (
         "_good",
         "_kinds",
+        "_output_tokens",
         "_paced_s",
+        "_prompt_tokens",
         "bad",
         "endings",
         "gap_limit_s",
@@ -65,6 +68,7 @@ class LaneAccounts:
         self._good = 0
         self.bad = 0  # requests that spend the error budget, since the start
         self._kinds: defaultdict[str, int] = defaultdict(int)  # those by BreachKind
+        self._prompt_tokens = self._output_tokens = 0  # of requests that are over, since the start
 
     def hold_to(self, slo: LaneSlo) -> None:
         """Judge requests that end from now on by this SLO."""
@@ -201,6 +205,8 @@ class LaneAccounts:
         cell = self.windows.open_cell(now_s)
         self.endings[measured.ending] += 1
         cell.prompt_tokens += prompt_tokens
+        self._prompt_tokens += prompt_tokens
+        self._output_tokens += output_tokens
         if more_output_tokens > 0:
             cell.output_tokens += more_output_tokens
         if measured.streamed and measured.ttft_s is not None:
@@ -231,6 +237,10 @@ class LaneAccounts:
         """Return what spends the error budget and what does not, since the start."""
         kinds = {str(kind): count for kind, count in self._kinds.items() if count}
         return RequestTotals(good=self._good, bad=self.bad, kinds=kinds)
+
+    def token_totals(self) -> TokenTotals:
+        """Return the tokens of requests that are over, since the start."""
+        return TokenTotals(prompt=self._prompt_tokens, output=self._output_tokens)
 
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""
