@@ -113,7 +113,9 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     assert {tuple(record.gpu_indices) for record in ready(home)} == ALL_OF_IT
     assert {record.machine_id for record in ready(home)} == {instance["id"]}
     assert len({(record.host, record.port) for record in ready(home)}) == 4
-    cloud.until(lambda: home.status("shared").cost_usd_per_hour == pytest.approx(PRICE), "the instance is paid for once")
+    cloud.until(
+        lambda: home.status("shared").cost_usd_per_hour == pytest.approx(PRICE), "the instance is paid for once"
+    )
 
     reply = caller(port)
     assert all(reply() for _ in range(8))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
+_STDOUT = "-"
+
+
 class Effect(StrEnum):
     """What a command does to the world; every command declares it."""
 
@@ -67,6 +70,8 @@ class CommandSpec:
     def writes_by(self, parameters: Mapping[str, object]) -> bool:
         """Whether it changes something when it is given these; a dry run never does."""
         if self.effect is Effect.READS or parameters.get("dry_run"):
+            return False
+        if self.effect is Effect.WRITES_FILES and parameters.get("file") == _STDOUT:
             return False
         return not self.only_with or any(parameters.get(name) for name in self.only_with)
 

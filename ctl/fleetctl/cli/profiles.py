@@ -26,8 +26,17 @@ def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write it; - prints it.")] = "profile.yaml",
     *,
     use_case: Annotated[
-        str, typer.Option("--use-case", "-u", metavar="NAME", help="quickstart, chat, voice, rag ...; 'list' lists.")
-    ] = "quickstart",
+        str,
+        typer.Option(
+            "--use-case",
+            "-u",
+            metavar="NAME",
+            help="quickstart, chat, voice, rag ...; 'list' lists. Default: quickstart, with --provider chat.",
+        ),
+    ] = "",
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="NAME", help="For real engines there: aws, ssh, kubernetes.")
+    ] = "",
     here: Annotated[
         bool, typer.Option("--here", help="For this machine: its GPUs, its engines, a model that fits.")
     ] = False,
@@ -35,12 +44,16 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a commented starter profile for a use case, or for what this machine has."""
+    """Write a commented starter profile for a use case, for what this machine has, or for a provider's machines."""
     from fleetctl.operations.profiles import packaged_profiles, starter_profile
 
     if use_case == "list":
         write("".join(f"{known}\n" for known in packaged_profiles()))
         return
+    if here and provider:
+        raise ConfigError("--here is for this machine, --provider for others", hint="leave one out")
+    if provider and use_case == "quickstart":
+        raise ConfigError("the quickstart is for this machine", hint="name another use case: --use-case list")
     progress = Progress(quiet=quiet)
     if file != _STDOUT and not force and Path(file).exists():
         raise _exists(file)  # before the machine is looked at
@@ -52,7 +65,8 @@ def init(
         for note in found.notes:
             progress.note(note)
     else:
-        text = starter_profile(use_case, name=name)
+        text = starter_profile(use_case or ("chat" if provider else "quickstart"), name=name, provider=provider)
+        text = text.replace(" FILE ", f" {file} ") if provider and file != _STDOUT else text
     if file == _STDOUT:
         write(text)
         return
@@ -63,7 +77,8 @@ def init(
         raise _exists(file) from None
     except OSError as exc:
         raise ConfigError(f"{file} cannot be written: {exc.strerror}") from exc
-    progress.note(f"wrote {file}; next: edit it, then `fleetctl plan {file}` and `fleetctl up {file}`")
+    look = f"`fleetctl doctor {file}`, " if provider else ""
+    progress.note(f"wrote {file}; next: edit it, then {look}`fleetctl plan {file}` and `fleetctl up {file}`")
 
 
 def _exists(file: str) -> ConfigError:

@@ -22,9 +22,12 @@ STDIN = "-"
 _SUFFIXES = (".yaml", ".yml")
 
 
-def starter_profile(use_case: str, *, name: str = "") -> str:
-    """Return the commented YAML of a use case, under another fleet name if given. Raises NotFoundError, ConfigError."""
-    return starter(use_case, name=name)
+def starter_profile(use_case: str, *, name: str = "", provider: str = "") -> str:
+    """Return the commented YAML of a use case, under another fleet name and at a provider if given.
+
+    Raises NotFoundError, ConfigError.
+    """
+    return starter(use_case, name=name, provider=provider)
 
 
 def profile_schema() -> dict[str, Any]:

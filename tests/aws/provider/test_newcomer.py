@@ -1,0 +1,43 @@
+"""From `init` to `plan` with credentials that may only read: nothing is created, and what lacks is named."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from fleetctl.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.aws.provider.conftest import Rented
+
+READS = ("Describe", "Get", "List")
+
+
+def test_a_newcomer_plans_before_anything_is_created_and_reads_what_lacks(
+    rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
+    file = tmp_path / "mine.yaml"
+    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
+    rented.cloud.fault("error", action="CreateFleet", code="UnauthorizedOperation", times=None, status=403)
+    capsys.readouterr()
+    assert main(["--readonly", "plan", str(file), "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["cost_usd_per_hour"] > 0
+    assert plan["lanes"][0]["offering"]["instance_type"].startswith("g6e")
+    lacking = [each for each in plan["preflight"] if each["verdict"] == "fail"]
+    assert [("ec2:CreateFleet" in each["detail"], bool(each["hint"])) for each in lacking] == [(True, True)]
+    assert main(["--readonly", "doctor", str(file)]) == 1
+    seen = capsys.readouterr().out
+    assert "ec2:CreateFleet" in seen
+    assert "quota" in seen
+    assert main(["--readonly", "offers", str(file)]) == 0
+    made = [c["action"] for c in rented.cloud.calls() if not c["action"].startswith(READS)]
+    assert rented.cloud.instances() == []
+    assert all("DryRun" in str(c) or c["action"].startswith(READS) for c in rented.cloud.calls()), made
