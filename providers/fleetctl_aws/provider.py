@@ -24,6 +24,7 @@ from fleetctl_aws.secrets import EngineSecrets
 from fleetctl_aws.settings import SETTINGS, VARIABLES, AwsSettings
 from fleetctl_aws.shared import SharedParts
 from fleetctl_aws.slots import Slots, nodes_of, parse_node_id
+from fleetctl_aws.tagged import TaggedParts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ class AwsProvider:
             batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX,
             events=InstanceEvents(self._connection, self._settings, self._clock, self._queue),
             shared=self._shared, preflight=self, settings=self, heads=AwsHeads(self._connection, self._settings),
-            offer_lists=self, variables=VARIABLES,
+            offer_lists=self, tagged=TaggedParts(self._connection), variables=VARIABLES,
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> AwsProvider:

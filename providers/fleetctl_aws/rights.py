@@ -15,7 +15,8 @@ Object = dict[str, Any]
 RIGHTS = frozenset(
     {
         "ec2:AuthorizeSecurityGroupIngress", "ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:CreateSecurityGroup",
-        "ec2:CreateTags", "ec2:DeleteLaunchTemplate", "ec2:DeleteSecurityGroup", "ec2:DescribeImages",
+        "ec2:CreateTags", "ec2:DeleteLaunchTemplate", "ec2:DeleteSecurityGroup",
+        "ec2:DeleteVolume", "ec2:DescribeImages", "ec2:DescribeVolumes",
         "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeInstanceTypes", "ec2:DescribeInstances",
         "ec2:DescribeLaunchTemplates", "ec2:DescribeSecurityGroups", "ec2:DescribeSpotPriceHistory",
         "ec2:DescribeSubnets", "ec2:DescribeVpcs", "ec2:RevokeSecurityGroupIngress", "ec2:RunInstances",

@@ -38,17 +38,17 @@ def test_who_may_change_nothing_may_have_it_printed(fleetctl, home):
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said"),
+    ("argv", "code", "message"),
     [
         (["--provider", "awz"], 8, "did you mean 'aws'"),
         (["--provider", "aws", "--here"], 3, "leave one out"),
         (["--provider", "aws", "-u", "quickstart"], 3, "name another use case"),
     ],
 )
-def test_what_does_not_go_together_is_said(fleetctl, argv, code, said):
+def test_what_does_not_go_together_is_said(fleetctl, argv, code, message):
     ran = fleetctl("init", "-", *argv)
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.parametrize("provider", starter_providers())

@@ -1,5 +1,6 @@
 """`fleetctl gc`."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
@@ -11,7 +12,9 @@ from fleetctl.cli.output import Format, View, emit, section
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError, ProviderError
-from fleetctl.operations.garbage import OrphanedResource, Removal, find_orphaned, remove_orphaned
+from fleetctl.operations.garbage import Orphaned, OrphanedResource, Removal, find_orphaned, remove_orphaned
+from fleetctl.operations.site import Site
+from fleetctl.operations.tagged_garbage import find_tagged, remove_tagged
 from fleetctl.units import parse_duration_s
 from fleetctl.views.figures import format_age
 from fleetctl.views.table import text_table
@@ -24,27 +27,35 @@ def gc(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list; so it is without --yes.")] = False,
     yes: Yes = False,
+    owner: Annotated[
+        str,
+        typer.Option(
+            "--owner", metavar="UUID", help="Of a state that was lost (the tag fleetctl:owner); what carries its tags."
+        ),
+    ] = "",
     timeout: Timeout = "2m",
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
     """List what outlived its fleet at the providers: orphaned nodes, shared resources; with --yes remove it.
 
-    Every installed provider is asked twice before anything is called orphaned. Exits 10 if something could not be removed.
+    Every installed provider is asked twice before anything is called orphaned. On AWS what carries this state's tags
+    (instances, heads, volumes, launch templates, security groups) is found also where no record knows of it,
+    from an age of five minutes on. Exits 10 if something could not be removed.
     """
     if dry_run and yes:
         raise ConfigError("--dry-run and --yes exclude each other", hint="leave one out")
     site, progress = site_of(ctx), Progress(quiet=quiet)
     with progress:
         progress.working("asking the providers ...")
-        found = os_signals.run(find_orphaned(site))
+        found = os_signals.run(_found(site, owner))
         for provider, fault in found.unasked.items():
             progress.caution(f"provider {provider} could not be asked: {fault}")
         if not yes:
             emit(_found_view(found.resources, site.clock.now()), output)
             progress.note(_advice(len(found.resources)))
             return
-        removals = os_signals.run(remove_orphaned(site, found, timeout_s=parse_duration_s(timeout)))
+        removals = os_signals.run(_removals(site, found, timeout_s=parse_duration_s(timeout)))
     emit(_removed_view(removals, site.clock.now()), output)
     failed = [removal for removal in removals if removal.fault]
     if failed:
@@ -53,6 +64,24 @@ def gc(
             hint="they stay on record; run `fleetctl gc --yes` again",
         )
     progress.note(f"{len(removals)} removed; nothing is left" if removals else "nothing outlived its fleet")
+
+
+async def _found(site: Site, owner: str) -> Orphaned:
+    """Return what records and tags show, each once; of another state there are no records."""
+    known = Orphaned() if owner else await find_orphaned(site)
+    tagged = await find_tagged(site, owner=owner)
+    seen = {each.id for each in known.resources}
+    more = tuple(each for each in tagged.resources if each.id not in seen)
+    return replace(known, resources=(*known.resources, *more), unasked=tagged.unasked | known.unasked)
+
+
+async def _removals(site: Site, found: Orphaned, *, timeout_s: float) -> tuple[Removal, ...]:
+    known = replace(found, resources=tuple(each for each in found.resources if each.tagged is None))
+    tagged = tuple(each for each in found.resources if each.tagged is not None)
+    return (
+        *await remove_orphaned(site, known, timeout_s=timeout_s),
+        *await remove_tagged(site, tagged, timeout_s=timeout_s),
+    )
 
 
 def _advice(count: int) -> str:

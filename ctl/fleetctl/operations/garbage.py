@@ -14,6 +14,7 @@ from fleetctl.model.node import Node, NodeState
 from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.shared import SharedResource
 from fleetctl.model.subject import FLEET, Subject
+from fleetctl.model.tagged import TaggedResource
 from fleetctl.operations.commands import exclusive, journal_command
 from fleetctl.ports.records import Collection
 from fleetctl.ports.store import Tombstone
@@ -45,6 +46,7 @@ class OrphanedResource:
     since: datetime  # when it was made, or given up
     reason: str
     shared: SharedResource | None = None
+    tagged: TaggedResource | None = None  # found by its tags alone
     provider_settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
     @property
@@ -79,7 +81,7 @@ async def find_orphaned(site: Site) -> Orphaned:
     """Ask every installed provider, twice, what it has of fleets that are gone, wherever those worked. Changes nothing."""
     fleets, stones = site.store.former_fleets(), tombstones_left(site)
     found, ended, unasked = list(map(_buried, (s for s in stones if s.shared is not None))), [], {}
-    for choice in _places(site, stones):
+    for choice in places(site, stones):
         orders = tuple(s for s in stones if s.shared is None and _choice_of(s) == choice)
         try:
             nodes, over, in_part = await _found_at(site, site.provider(choice), fleets, orders)
@@ -94,7 +96,7 @@ async def find_orphaned(site: Site) -> Orphaned:
     return Orphaned(resources=tuple(found), ended=tuple(ended), unasked=unasked)
 
 
-def _places(site: Site, stones: tuple[Tombstone, ...]) -> tuple[ProviderChoice, ...]:
+def places(site: Site, stones: tuple[Tombstone, ...]) -> tuple[ProviderChoice, ...]:
     """Return the installed providers without settings, and with those of every fleet that has been, each once."""
     noted = [record.value_as(ProviderChoice) for record in site.store.records(Collection.PROVIDERS)]
     named = [ProviderChoice(name=name) for name in site.provider_names()]
@@ -152,12 +154,12 @@ async def _reading(
     in_part: set[str] = set()
     for fleet in fleets:
         call = partial(provider.list_nodes, owner=owner, fleet=fleet)
-        listing = await _patiently(site, call, pace.list_deadline_s)
+        listing = await patiently(site, call, pace.list_deadline_s)
         nodes += listing.nodes
         in_part |= set() if listing.is_complete else {fleet}
     for stone in (s for s in orders if not s.is_of_fleet):
         describe = partial(provider.describe, stone.token, owner=owner)
-        node = await _patiently(site, describe, pace.describe_deadline_s)
+        node = await patiently(site, describe, pace.describe_deadline_s)
         nodes += [node] if node is not None else []
     living = (node for node in nodes if node.owner == owner and node.state is not NodeState.GONE)
     return {node.token: node for node in living}, in_part
@@ -188,12 +190,12 @@ async def _attempt(site: Site, resource: OrphanedResource) -> str:
 async def _removed(site: Site, provider: Provider, resource: OrphanedResource) -> None:
     pace, shared = provider.pace, resource.shared
     if shared is None:
-        await _patiently(site, lambda: provider.stop(resource.id, grace_s=_GRACE_S), pace.stop_deadline_s)
+        await patiently(site, lambda: provider.stop(resource.id, grace_s=_GRACE_S), pace.stop_deadline_s)
         return
     capability = provider.capabilities.shared
     if capability is None:
         raise FleetctlError(f"provider {provider.name} no longer tears down what nodes share")
-    await _patiently(site, lambda: capability.teardown(shared), pace.teardown_deadline_s)
+    await patiently(site, lambda: capability.teardown(shared), pace.teardown_deadline_s)
 
 
 async def _await_end(site: Site, resource: OrphanedResource, deadline_s: float) -> str:
@@ -201,7 +203,7 @@ async def _await_end(site: Site, resource: OrphanedResource, deadline_s: float) 
     provider, owner = site.provider(resource.provider_choice), site.store.owner
     while True:
         try:
-            node = await _patiently(
+            node = await patiently(
                 site, lambda: provider.describe(resource.token, owner=owner), provider.pace.describe_deadline_s
             )
         except FleetctlError as exc:
@@ -213,7 +215,7 @@ async def _await_end(site: Site, resource: OrphanedResource, deadline_s: float) 
         await site.clock.sleep(provider.pace.list_interval_s)
 
 
-async def _patiently(site: Site, call: Callable[[], Awaitable[T]], deadline_s: float) -> T:
+async def patiently(site: Site, call: Callable[[], Awaitable[T]], deadline_s: float) -> T:
     """Call within a deadline; throttled, call again when the provider says, for at most a minute in all."""
     started_s = site.clock.monotonic_s()
     while True:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.provider_setting import ProviderSetting, SettingValue
     from fleetctl.model.shared import SharedResource
+    from fleetctl.model.tagged import TaggedListing, TaggedResource
 
 # Replaces references in an engine's environment (env:NAME, file:PATH) by what they lead to. Raises ConfigError.
 # Called by the provider right before an engine is started; what it returns is neither kept nor logged.
@@ -97,6 +98,21 @@ class OfferLists(Protocol):
         ...
 
 
+class TaggedResources(Protocol):
+    """Capability of providers that find what carries a state's tags, also of fleets that no record knows."""
+
+    async def tagged(self, owner: str) -> TaggedListing:
+        """Return everything with an owner's tags, nodes and heads included, in the order in which it can be removed.
+
+        What has ended is left out; a kind that may not be listed is named with its fault.
+        """
+        ...
+
+    async def remove_tagged(self, resource: TaggedResource) -> None:
+        """Have it end; one that is not there is no error. Raises ProviderError while something else still holds it."""
+        ...
+
+
 class ProviderSettings(Protocol):
     """Capability of providers that a profile says more to than their name: where they work, and by what."""
 
@@ -129,6 +145,7 @@ class ProviderCapabilities:
     processes: NodeProcesses | None = None
     settings: ProviderSettings | None = None
     heads: Heads | None = None
+    tagged: TaggedResources | None = None
     offer_lists: OfferLists | None = None  # None: `offerings` is all there is to know
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ROOT = Path(__file__).resolve().parents[3]
-_REQUEST_S = 30.0
+_REQUEST_S = 120.0
 
 
 @dataclass
