@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fleetctl.catalogue.kubernetes_priorities import NAMES as PRIORITY_CLASSES
-from fleetctl.catalogue.kubernetes_rights import (
-    AUTOSCALER_NODE_RIGHTS,
-    AUTOSCALER_RIGHTS,
-    CLAIM_NODE_RIGHTS,
-    CLAIM_RIGHTS,
-    GROUP_RIGHTS,
-    NETWORK_RIGHTS,
-    NODE_RIGHTS,
-    OWN_NAMESPACE_RIGHT,
-    PRIORITY_NAMED_RIGHTS,
-    PRIORITY_RIGHTS,
-    RIGHTS,
-    STATE_RIGHTS,
+from fleetctl.catalogue.kubernetes_parts import (
+    HOME,
+    IN_NAMESPACE,
+    RBAC,
+    binding,
+    cluster_rules,
+    container,
+    deployment,
+    named,
+    role_rules,
+    service_spec,
 )
+from fleetctl.catalogue.kubernetes_rights import STATE_RIGHTS
 from fleetctl.errors import ConfigError
 from fleetctl.variables import references
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
@@ -37,14 +35,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,52}[a-z0-9])?")  # with what is put behind it, a DNS label
 _PROVIDER = "kubernetes"
-USER = 65532  # as in the Containerfile
-_STATE = "/var/lib/fleetctl"
 _PROFILE = "/etc/fleetctl/fleet.yaml"
-_RBAC = "rbac.authorization.k8s.io/v1"
-# The gateway lets requests finish for 10 s; the rest is for the state's last writes.
-_GRACE_S = 30
-
-_IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +64,24 @@ def render_in_cluster(
     labels = {"app.kubernetes.io/name": "fleetctl", "app.kubernetes.io/part-of": profile.name}
     text = yaml.safe_dump(dict(written), sort_keys=False, allow_unicode=True, width=120)
     secrets = sorted(set(references(profile, plan, engine_of)))
-    rights = _IN_NAMESPACE if place.is_state_on_claim else (*_IN_NAMESPACE, *STATE_RIGHTS)
+    rights = IN_NAMESPACE if place.is_state_on_claim else (*IN_NAMESPACE, *STATE_RIGHTS)
     objects: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount"},
-        {"apiVersion": _RBAC, "kind": "Role", "rules": _rules(dict.fromkeys(rights))},
-        _binding("RoleBinding", "Role", name, name, place.namespace),
+        {"apiVersion": RBAC, "kind": "Role", "rules": role_rules(rights)},
+        binding("RoleBinding", "Role", name, name, place.namespace),
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"fleet.yaml": text}},
         *([_claim()] if place.is_state_on_claim else ()),
         _deployment(profile, name, labels, text, secrets, place),
-        _service(profile, labels),
+        {"apiVersion": "v1", "kind": "Service", "spec": service_spec(labels, port=profile.gateway.port)},
     ]
     of_cluster = f"{place.namespace}-{name}"
     of_nodes: list[Object] = [
-        {"apiVersion": _RBAC, "kind": "ClusterRole", "rules": _of_cluster()},
-        _binding("ClusterRoleBinding", "ClusterRole", of_cluster, name, place.namespace),
+        {"apiVersion": RBAC, "kind": "ClusterRole", "rules": cluster_rules()},
+        binding("ClusterRoleBinding", "ClusterRole", of_cluster, name, place.namespace),
     ]
     metadata = {"name": name, "namespace": place.namespace, "labels": labels}
-    documents = [_named(each, metadata) for each in objects]
-    documents += [_named(each, {"name": of_cluster, "labels": labels}) for each in of_nodes]
+    documents = [named(each, metadata) for each in objects]
+    documents += [named(each, {"name": of_cluster, "labels": labels}) for each in of_nodes]
     header = f"# Controller and gateway of fleet {profile.name}, for namespace {place.namespace}.\n"
     if secrets:
         header += f"# Create the Secret {name}-secrets there yourself, with {', '.join(secrets)}.\n"
@@ -133,28 +124,6 @@ def _refuse_elsewhere(profile: Profile, place: ClusterPlace) -> None:
         )
 
 
-def _rules(rights: Iterable[tuple[str, str]]) -> list[Object]:
-    verbs: dict[str, list[str]] = {}
-    for verb, resource in rights:
-        verbs.setdefault(resource, []).append(verb)
-    named = ((*resource.partition("."), each) for resource, each in verbs.items())
-    return [{"apiGroups": [group], "resources": [resource], "verbs": each} for resource, _, group, each in named]
-
-
-def _of_cluster() -> list[Object]:
-    named = [{**each, "resourceNames": [*PRIORITY_CLASSES]} for each in _rules(PRIORITY_NAMED_RIGHTS)]
-    return [*_rules((*NODE_RIGHTS, *AUTOSCALER_NODE_RIGHTS, *CLAIM_NODE_RIGHTS, *PRIORITY_RIGHTS)), *named]
-
-
-def _binding(kind: str, of: str, role: str, account: str, namespace: str) -> Object:
-    return {
-        "apiVersion": _RBAC,
-        "kind": kind,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": of, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }
-
-
 def _claim() -> Object:
     return {
         "apiVersion": "v1",
@@ -167,92 +136,35 @@ def _claim() -> Object:
 def _deployment(  # all of it is in the one object
     profile: Profile, name: str, labels: Object, text: str, secrets: list[str], place: ClusterPlace
 ) -> Object:
-    pod_labels = {**labels, "app.kubernetes.io/component": "gateway", "fleetctl.dev/fleet": profile.name}
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     # Locks, sockets, logs and the routing table lie there too: without a claim they are this pod's own.
     at = (
         {"persistentVolumeClaim": {"claimName": name}}
         if place.is_state_on_claim
         else {"emptyDir": {"sizeLimit": "1Gi"}}
     )
-    volumes: list[Object] = [
-        {"name": "state", **at},
-        {"name": "profile", "configMap": {"name": name}},
-        {"name": "tmp", "emptyDir": {}},
-    ]
-    template = {
+    return deployment(
+        _container(profile, f"{name}-secrets", secrets, place),
+        selector=labels,
+        labels={"app.kubernetes.io/component": "gateway", "fleetctl.dev/fleet": profile.name},
         # A changed profile is a new pod, whose `up` rolls it out.
-        "metadata": {"labels": pod_labels, "annotations": {"fleetctl.dev/profile": digest}},
-        "spec": {
-            "serviceAccountName": name,
-            "enableServiceLinks": False,
-            # The pause container reaps what its parent has left, which our command is not made for.
-            "shareProcessNamespace": True,
-            "terminationGracePeriodSeconds": _GRACE_S,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [_container(profile, f"{name}-secrets", secrets, place)],
-            "volumes": volumes,
-        },
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "spec": {
-            "replicas": 1,
-            # The next pod gets the claim, or the lease, once this one has let go of it: before, it could not be ready.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": template,
-        },
-    }
+        annotations={"fleetctl.dev/profile": hashlib.sha256(text.encode()).hexdigest()[:16]},
+        account=name,
+        volumes=[{"name": "state", **at}, {"name": "profile", "configMap": {"name": name}}],
+    )
 
 
 def _container(profile: Profile, secret: str, secrets: list[str], place: ClusterPlace) -> Object:
-    fixed = {
-        "HOME": _STATE, "XDG_STATE_HOME": f"{_STATE}/state", "XDG_CACHE_HOME": "/tmp/cache", "TMPDIR": "/tmp",  # noqa: S108  # the container's own
-        "FLEETCTL_KUBE_IMAGE": place.image, "FLEETCTL_KUBE_GATEWAY_SOURCE": "pods", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1",
-    }  # fmt: skip
-    if not place.is_state_on_claim:
-        fixed["FLEETCTL_STATE"] = f"kubernetes://{place.namespace}"
-    env: list[Object] = [{"name": key, "value": value} for key, value in fixed.items()]
-    env.append({"name": "FLEETCTL_KUBE_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}})
-    env += [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in secrets]
-    return {
-        "name": "fleetctl",
-        "image": place.image,
-        "command": ["fleetctl", "up", _PROFILE, "--yes", "--stay"],
-        "env": env,
-        "ports": [{"name": "http", "containerPort": profile.gateway.port}],
-        # Ready while the gateway can answer. No liveness probe: the two processes watch each other, their parent both, and
-        # a fleet that was taken down must not be brought up again by a probe.
-        "readinessProbe": {
-            "httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 3,
-        },
-        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            {"name": "state", "mountPath": _STATE},
+    """Return the container."""
+    # No liveness probe: the two processes watch each other, their parent both, and a fleet that was taken down must not be
+    # brought up again by a probe.
+    variables = {} if place.is_state_on_claim else {"FLEETCTL_STATE": f"kubernetes://{place.namespace}"}
+    found = container(
+        place.image, ["fleetctl", "up", _PROFILE, "--yes", "--stay"], port=profile.gateway.port,
+        variables={**variables, "FLEETCTL_KUBE_NAMESPACE": "field:metadata.namespace"},
+        mounts=[
+            {"name": "state", "mountPath": HOME},
             {"name": "profile", "mountPath": "/etc/fleetctl", "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # the container's own
         ],
-    }  # fmt: skip
-
-
-def _service(profile: Profile, labels: Object) -> Object:
-    port = {"name": "http", "port": profile.gateway.port, "targetPort": "http"}
-    return {"apiVersion": "v1", "kind": "Service", "spec": {"selector": labels, "ports": [port]}}
-
-
-def _named(found: Object, metadata: Object) -> Object:
-    """Return an object with its metadata where people look for it."""
-    head = {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": metadata}
-    return head | {key: value for key, value in found.items() if key not in head}
+    )  # fmt: skip
+    found["env"] += [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in secrets]
+    return found
