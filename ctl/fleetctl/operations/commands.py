@@ -11,7 +11,6 @@ from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 from fleetctl.paths import state_dir
 from fleetctl.ports.host import COMMAND_LOCK
-from fleetctl.ports.lease import LEASE_TTL_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -58,10 +57,9 @@ def kept_elsewhere(site: Site, fleet: str) -> Lease | None:
     if not site.store.is_shared or site.host.processes(fleet).has_controller:
         return None
     lease = site.store.lease(fleet)
-    if lease is None or lease.released_at is not None or is_here(lease.holder):
+    if lease is None or is_here(lease.holder):
         return None
-    silent_s = (site.clock.now() - lease.renewed_at).total_seconds()
-    return lease if silent_s < LEASE_TTL_S else None
+    return lease if lease.is_living(site.clock.now()) else None
 
 
 def is_here(holder: LeaseHolder) -> bool:

@@ -51,3 +51,7 @@ class Lease:
     def last_seen_at(self) -> datetime:
         """When its holder was last known to be at work."""
         return self.released_at or self.renewed_at
+
+    def is_living(self, now: datetime) -> bool:
+        """Whether its holder gave a sign of life lately, as far as the clocks of both machines agree."""
+        return self.released_at is None and (now - self.renewed_at).total_seconds() < LEASE_TTL_S

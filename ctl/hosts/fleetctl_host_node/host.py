@@ -17,7 +17,6 @@ from fleetctl.model.preflight import Finding, Verdict
 from fleetctl.model.provider_setting import ProviderSetting, SettingKind
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import STATUS_S, FleetProcesses
-from fleetctl.ports.lease import LEASE_TTL_S
 from fleetctl_host_local import controller_client, gateway_client
 from fleetctl_host_local.host import LocalHost
 from fleetctl_host_node.orders import HeadOrders, waited
@@ -155,10 +154,9 @@ class PlacedNodeHost(LocalHost):
     def processes(self, fleet: str) -> FleetProcesses:
         """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the head's."""
         lease = self._place.store.lease(fleet)
-        if lease is None or lease.released_at is not None:
+        if lease is None or not lease.is_living(self._place.clock.now()):
             return FleetProcesses()
-        silent_s = (self._place.clock.now() - lease.renewed_at).total_seconds()
-        return FleetProcesses(controller_pid=0, gateway_pid=0) if silent_s < LEASE_TTL_S else FleetProcesses()
+        return FleetProcesses(controller_pid=0, gateway_pid=0)
 
     def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
         """Return nothing: controller and gateway watch each other there."""
