@@ -26,6 +26,12 @@ Object = dict[str, Any]
 USER = 65532  # as in the Containerfile
 HOME = "/var/lib/fleetctl"  # of all that is written, beside /tmp
 RBAC = "rbac.authorization.k8s.io/v1"
+# Between whoever places the pod of a fleet and what runs in it: variables, the files of its Secret, the token's header. Not
+# `authorization`, which an API server takes off what it passes on.
+POD_SECRETS, POD_ADDRESS, POD_PORT = "FLEETCTL_POD_SECRETS", "FLEETCTL_POD_ADDRESS", "FLEETCTL_POD_PORT"
+ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
+TOKEN_HEADER = "x-fleetctl-token"  # noqa: S105  # its name
+LIVEZ = "/livez"
 # What the processes do in their namespace, the state's own rights aside.
 IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
 # The gateway lets requests finish for 10 s; the rest is for the state's last writes.

@@ -39,3 +39,23 @@ STATE_RIGHTS = (
     *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
     *((verb, "leases.coordination.k8s.io") for verb in ("create", "get", "patch")),
 )
+# For whoever places controller and gateway in a cluster (`host: kubernetes`), in the fleet's namespace; to hand on rights takes having them.
+_PLACED = ("create", "get", "patch", "delete")
+HOST_RIGHTS = (
+    *((verb, "deployments.apps") for verb in _PLACED),
+    *((verb, "services") for verb in _PLACED),
+    *((verb, "secrets") for verb in _PLACED),
+    ("list", "pods"),
+)
+# The account of the pod and what it may do, unless there is one already: in the namespace, and of the whole cluster.
+HOST_ACCOUNT_RIGHTS = (
+    *((verb, "serviceaccounts") for verb in _PLACED),
+    *((verb, "roles.rbac.authorization.k8s.io") for verb in _PLACED),
+    *((verb, "rolebindings.rbac.authorization.k8s.io") for verb in _PLACED),
+)
+HOST_CLUSTER_RIGHTS = (
+    *((verb, "clusterroles.rbac.authorization.k8s.io") for verb in _PLACED),
+    *((verb, "clusterrolebindings.rbac.authorization.k8s.io") for verb in _PLACED),
+)
+# The ways of commands to the pod: either will do.
+HOST_WAYS = (("get", "pods/proxy"), ("create", "pods/portforward"))

@@ -1,5 +1,6 @@
 """`fleetctl load`."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from fleetctl.cli.output import Format, emit
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.operations import traffic
+from fleetctl.operations.gateway_reach import gateway_reached
 from fleetctl.units import parse_duration_s, parse_fraction
 
 _EXIT_INTERRUPTED = 130
@@ -81,7 +83,7 @@ def load(
     Ctrl-C ends it early, with its report. ATTAINED is good of offered: a refusal or failure is a miss. CUT_SHORT: still in
     flight at the end. Times count from when a request was due. SLO: kept, MISSED, or undecided (too few late or too many cut short to be sure); ~ marks few samples.
     """
-    profile = traffic.target_profile(site_of(ctx), target)
+    profile = traffic.target_profile(site := site_of(ctx), target)
     if profile:
         traffic.check_lane(profile, lane)
     base = traffic.fleet_spec(profile) if profile else traffic.address_spec(target)
@@ -103,7 +105,9 @@ def load(
         drain_timeout_s=parse_duration_s(drain_timeout),
     )
     progress = Progress(quiet=quiet)
-    report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
+    with gateway_reached(site, profile) if profile else nullcontext(spec.url) as url:
+        spec = replace(spec, url=url)
+        report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
     emit(load_view(report, spec.slos), output)
     if is_early:
         raise typer.Exit(_EXIT_INTERRUPTED)

@@ -26,6 +26,7 @@ from fleetctl.model.profile import Mode, Profile
 from fleetctl.model.status import FleetStatus
 from fleetctl.operations import lifecycle
 from fleetctl.operations.approval import check_plan
+from fleetctl.operations.gateway_reach import gateway_url
 from fleetctl.operations.pending import PendingChanges, outdated_replicas, pending_changes, plan_in_force
 from fleetctl.operations.plan_files import load_plan, price_now
 from fleetctl.operations.planning import plan_profile
@@ -95,11 +96,11 @@ def up(
         raise typer.Exit(1)
     if stay:
         _applied_for_good(site, found, planned, findings, progress, override_freeze)
-        write(f"{found.gateway.url}/v1\n")
+        write(f"{gateway_url(site, found)}/v1\n")
         _stay(site, found.name, progress)
         return
     result = _applied(site, found, planned, findings, progress, override_freeze, None if detach else timeout_s)
-    write(f"{found.gateway.url}/v1\n")
+    write(f"{gateway_url(site, found)}/v1\n")
     if found.control.mode is Mode.SHADOW:
         _tell_outdated(site, result.desired, progress)
 

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     _Declared = Callable[[str], tuple[ProviderSetting, ...]]
 
 
-# What people look for among the hosts and find elsewhere.
-_ELSEWHERE = {
-    ("host", "kubernetes"): "; `fleetctl render --target in-cluster` writes the manifests that run controller and gateway in a "
-    "cluster (docs/kubernetes.md)",
-}  # fmt: skip
-
-
 def provider_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     """Yield what of the provider is not there, and what it does not take; what is no text is the shape's to refuse."""
     yield from _faults(tree, "provider", plugins.installed_providers(), _declared)
@@ -44,7 +37,7 @@ def _faults(tree: dict[str, Any], kind: str, known: tuple[str, ...], declared: _
     path: KeyPath = (kind, "kind") if isinstance(given, dict) else (kind,)
     if name not in known:
         message = f"{name!r} is not an installed {kind}{suggest(name, known)}; installed: {', '.join(known)}"
-        yield ProfileFault(path=path, message=message + _ELSEWHERE.get((kind, name), ""))
+        yield ProfileFault(path=path, message=message)
     elif isinstance(given, dict):
         settings = {str(key): value for key, value in given.items() if key != "kind"}
         try:

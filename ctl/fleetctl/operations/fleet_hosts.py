@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.host_choice import HostRecord
-from fleetctl.ports.host import STATUS_S, HostPlace, RemoteHost
+from fleetctl.ports.host import STATUS_S, GatewayReach, HostPlace, RemoteHost
 from fleetctl.ports.records import Collection, StoredRecord
 
 if TYPE_CHECKING:
@@ -172,6 +172,11 @@ class FleetHosts:
     def gateway_runtime(self, fleet: str, *, number: int = 1) -> GatewayRuntime:
         """Return what a gateway process of this machine needs."""
         return self._local.gateway_runtime(fleet, number=number)
+
+    def gateway_reach(self, fleet: str) -> GatewayReach | None:
+        """Return how a fleet's gateway is reached that has no address of this machine; None: by its address."""
+        host = self._of(fleet)
+        return host if isinstance(host, GatewayReach) else None
 
     def judged(self, profile: Profile, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
         """Return a preflight's findings as they are from the profile's host."""

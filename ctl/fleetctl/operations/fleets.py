@@ -18,6 +18,7 @@ from fleetctl.model.reason import ReasonCode
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
 from fleetctl.operations.commands import holds_nodes, kept_elsewhere
+from fleetctl.operations.gateway_reach import gateway_reach
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
@@ -43,9 +44,15 @@ def list_fleets(site: Site) -> tuple[FleetStatus, ...]:
 def status(site: Site, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
     """Return the controller's live status, else the stored one, marked STALE. Raises NotFoundError."""
     try:
-        return site.host.status(fleet, deadline_s=deadline_s)
+        return _as_reached(site, site.host.status(fleet, deadline_s=deadline_s))
     except UnavailableError:
-        return stored_status(site, known_fleet(site, fleet))
+        return _as_reached(site, stored_status(site, known_fleet(site, fleet)))
+
+
+def _as_reached(site: Site, seen: FleetStatus) -> FleetStatus:
+    """Return it with the gateway's address as its host has it: a controller in a pod knows that of the pod alone."""
+    reach = gateway_reach(site, seen.fleet)
+    return seen if reach is None else replace(seen, gateway_url=reach.gateway_url())
 
 
 def controller_absence(site: Site, fleet: str) -> str:
@@ -65,7 +72,7 @@ async def watch(site: Site, fleet: str) -> AsyncIterator[FleetStatus]:
     while True:
         try:
             async for live in site.host.stream(fleet):
-                yield live
+                yield await asyncio.to_thread(_as_reached, site, live)
         except UnavailableError:
             pass  # shown below: a STALE status says it
         try:

@@ -82,7 +82,7 @@ def _references(profile: Profile) -> Iterator[Check]:
 def _port(site: Site, profile: Profile) -> Iterator[Check]:
     host, port = profile.gateway.host, profile.gateway.port
     if not profile.host_choice.is_local:
-        yield checks.ok("port", f"{port} of the fleet's head, which has it for itself")
+        yield checks.ok("port", f"{port} of the fleet's host, which has it for itself")
         return
     if profile.name in fleet_names(site):
         yield checks.ok("port", f"{host}:{port} is of the fleet {profile.name}, which is up or was")

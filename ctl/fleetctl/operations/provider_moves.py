@@ -38,8 +38,10 @@ def provider_move_refusal(site: Site, before: Desired, profile: Profile) -> Conf
     environment = site.host.environment(profile.name)
     set_here = {name: value for name, value in os.environ.items() if value}
     kept = environment.inherited if environment is not None else {}
-    if environment is None and site.store.is_shared:
-        kept = set_here  # another machine brought it up, where files may lie elsewhere: this one's variables are its own matter
+    if not kept and site.store.is_shared:
+        # Another machine brought it up, or it is kept by a pod: files may lie elsewhere there, and this machine's variables
+        # are its own matter.
+        kept = set_here
     here = {**kept, **set_here}
     declared = capability.declared
     moves = place_moves(

@@ -9,6 +9,7 @@ from fleetctl.errors import EngineStartError, RolloutFailedError, UnavailableErr
 from fleetctl.model.profile import Mode, OnFailure
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase, Revision, RolloutPhase, RolloutStatus
+from fleetctl.operations.gateway_reach import gateway_answers, gateway_url
 from fleetctl.ports.records import Collection, revision_key
 from fleetctl.units import format_count, format_duration
 
@@ -206,7 +207,6 @@ def _closed_port(site: Site, fleet: str) -> str:
     desired = site.store.fleet(fleet)
     if desired is None:
         return "the fleet was taken down meanwhile"
-    gateway = desired.profile.gateway
-    if site.host.accepts(gateway.host, gateway.port):
+    if gateway_answers(site, desired.profile):
         return ""
-    return f"nobody takes connections at {gateway.url}"
+    return f"nobody takes connections at {gateway_url(site, desired.profile)}"

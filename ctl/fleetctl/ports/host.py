@@ -303,6 +303,23 @@ class Host(Protocol):
         ...
 
 
+@runtime_checkable
+class GatewayReach(Protocol):
+    """Capability of a fleet's host whose gateway is at no address of this machine."""
+
+    def gateway_url(self) -> str:
+        """Return the base URL of the fleet's clients, without its /v1."""
+        ...
+
+    def gateway_answers(self) -> bool:
+        """Whether it takes requests, as its host knows. Raises FleetctlError."""
+        ...
+
+    def gateway_reached(self) -> AbstractContextManager[str]:
+        """Yield a base URL by which this machine reaches it, for a block. Raises UnavailableError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlace:
     """What a host away from here works on for one fleet."""

@@ -10,6 +10,7 @@ from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import lifecycle
 from fleetctl.operations.changed_profiles import find_changed
+from fleetctl.operations.gateway_reach import gateway_url
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import as_brought_up
 from fleetctl.runbooks.forecast import cap_of
@@ -45,7 +46,7 @@ def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
         "generation": result.desired.generation,
         "revision": result.desired.revision,
         "cost_usd_per_hour": plan.cost_usd_per_hour,
-        "url": f"{profile.gateway.url}/v1",
+        "url": f"{gateway_url(site, profile)}/v1",
     }
 
 
