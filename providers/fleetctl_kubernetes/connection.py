@@ -156,6 +156,19 @@ class ClusterConnection:
         body: Object | None = None,
     ) -> Object:
         """Make one request that the client's classes cannot put, as one for metadata alone, and return its JSON."""
+        answer = self.answer(method, path, query=query, headers=headers, body=body)
+        return json.loads(answer or b"{}")  # type: ignore[no-any-return]  # an object
+
+    def answer(  # what HTTP has
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Object | None = None,
+    ) -> bytes:
+        """Make one such request, and return its answer as it came."""
 
         def once(connection: Any) -> bytes:  # noqa: ANN401  # untyped
             answer = connection.call_api(
@@ -165,8 +178,7 @@ class ClusterConnection:
             data: bytes = answer[0].data if isinstance(answer, tuple) else answer.data
             return data
 
-        answer = self._answered(once, f"{method} {path.rsplit('/', 1)[-1]}", changes=method != "GET")
-        return json.loads(answer or b"{}")  # type: ignore[no-any-return]  # an object
+        return self._answered(once, f"{method} {path.rsplit('/', 1)[-1]}", changes=method != "GET")
 
     def _answered(self, once: Callable[[Any], bytes], what: str, *, changes: bool) -> bytes:
         from kubernetes.client.exceptions import ApiException

@@ -119,7 +119,7 @@ class LaneObjects:
         )  # fmt: skip
         there = {each["metadata"]["name"]: each for each in listing["items"]}
         for name, body in wanted.items():
-            if not (name in there and _holds(there[name], body)):
+            if not (name in there and holds(there[name], body)):
                 await self._apply(kind, body, owner)
         for name, each in there.items():
             if name not in wanted:
@@ -200,15 +200,15 @@ def _is_staying(pod: Object) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in _ENDED
 
 
-def _holds(there: object, wanted: object) -> bool:
+def holds(there: object, wanted: object) -> bool:
     """Whether everything that is wanted is there; what the API server and others have added is left."""
     if isinstance(wanted, dict):
         absent = wanted.keys() & {"apiVersion", "kind"}  # of an object in a listing
         return isinstance(there, dict) and all(
-            _holds(there.get(name), value) for name, value in wanted.items() if name not in absent or name in there
+            holds(there.get(name), value) for name, value in wanted.items() if name not in absent or name in there
         )
     if isinstance(wanted, list):
         if not isinstance(there, list) or len(there) != len(wanted):
             return False
-        return all(_holds(have, want) for have, want in zip(there, wanted, strict=True))
+        return all(holds(have, want) for have, want in zip(there, wanted, strict=True))
     return there == wanted

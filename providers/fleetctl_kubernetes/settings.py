@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.environment import ON_HEAD
 from fleetctl.model.provider_setting import ProviderSetting, SettingKind
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ MANAGER = "fleetctl"  # our field manager, and who manages what is ours
 MANAGED_BY = "app.kubernetes.io/managed-by"
 _PREFIX = "fleetctl.dev/"
 OWNER, FLEET, LANE, REPLICA = (_PREFIX + name for name in ("owner", "fleet", "lane", "replica"))
+HOST = _PREFIX + "host-of"  # of which fleet an object of `host: kubernetes` is
 STATE = _PREFIX + "state"  # of which prefix an object of a state is
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
 # On the pods that answer requests: a replica's one, or the leader of its group.
@@ -143,6 +145,8 @@ class ClusterSettings:
     def changed_by(self, given: Mapping[str, SettingValue]) -> ClusterSettings:
         """Return these with what a profile says in their place."""
         named = {name: str(value) for name, value in given.items() if isinstance(value, str)}
+        if ON_HEAD in os.environ:  # in the cluster itself: what the profile says is how the laptop gets there
+            named = {name: value for name, value in named.items() if name not in ("kubeconfig", "context")}
         if named.get("kubeconfig"):
             named["kubeconfig"] = ":".join(os.path.expanduser(each) for each in named["kubeconfig"].split(":"))  # noqa: PTH111  # several
         lists = {name: value for name, value in given.items() if isinstance(value, tuple)}

@@ -56,13 +56,19 @@ def open_config_maps(place: str, deadline_s: float) -> ConfigMapObjects:
 
     A context's own slashes are written %2F. Raises ConfigError; nothing is called yet.
     """
+    context, namespace, prefix = state_place(place)
+    settings = ClusterSettings.of_environment()
+    settings = replace(settings, context=context or settings.context, namespace=namespace)
+    return ConfigMapObjects(settings, prefix, deadline_s=deadline_s)
+
+
+def state_place(place: str) -> tuple[str, str, str]:
+    """Return context, namespace and prefix of such a place. Raises ConfigError."""
     parts = place.split("/")
     context, namespace, prefix = ("", *parts, "")[:3] if len(parts) == 1 else (*parts, "")[:3]
     if len(parts) > 3 or not _NAMESPACE.fullmatch(namespace) or (prefix and not _PREFIX.fullmatch(prefix)):
         raise ConfigError(f"kubernetes://{place} is no namespace of a cluster", hint=_FORM)
-    settings = ClusterSettings.of_environment()
-    settings = replace(settings, context=unquote(context) or settings.context, namespace=namespace)
-    return ConfigMapObjects(settings, prefix, deadline_s=deadline_s)
+    return unquote(context), namespace, prefix
 
 
 class ConfigMapObjects:

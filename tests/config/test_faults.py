@@ -40,7 +40,7 @@ def edited(old: str, new: str) -> str:
         ("\ngateway:", "\ngateway:\n  routing: {scorers: {kv-headroom: -1}}", "routing:", "gateway.routing.scorers.kv-headroom", "0 or more, not -1"),
         ("\ngateway:", "\ngateway:\n  routing: {filters: [no]}", "routing:", "gateway.routing.filters[0]", "'no' is not a filter"),
         ("provider: local", "provider: local\nprovidr: x", "providr", "providr", "unknown key (did you mean 'provider'?)"),
-        ("provider: local", "provider: local\nhost: kubernetes", "host: kub", "host", "`fleetctl render --target in-cluster` writes"),
+        ("provider: local", "provider: local\nhost: kubernets", "host: kub", "host", "did you mean 'kubernetes'?"),
         ("    queue_max: 2000", "    quue_max: 2000", "quue_max", "lanes.batch.quue_max", "did you mean 'queue_max'?"),
         ("{p99: 300ms}", "{p98: 300ms}", "p98", "lanes.short.slo.ttft.p98", "did you mean 'p9"),
         ("engine: emulator ", "engine: vlm ", "vlm", "engine", "did you mean 'vllm'?); installed: emulator, llamacpp, sglang, tgi, vllm"),

@@ -1,4 +1,4 @@
-"""The tests' kubelet: it keeps every node's lease and every pod bound to a node, and serves their logs."""
+"""The tests' kubelet: it keeps every node's lease and every pod bound to a node, and serves their logs and ports."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aiohttp import web
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.api import gathered
 from tests.kube.pods import PodWorker
+from tests.kube.port_forwards import forwarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,9 +114,10 @@ class Kubelet:
         await asyncio.gather(task, worker.abandon(), return_exceptions=True)
 
     async def _serve_logs(self) -> None:
-        """Serve what the API server asks a kubelet for when somebody reads a pod's log."""
+        """Serve what the API server asks a kubelet for when somebody reads a pod's log, or wants one of its ports."""
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._log)
+        app.router.add_get("/portForward/{namespace}/{pod}", self._forward)
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         home = self._directory.parent
         tls.load_cert_chain(home / "server.crt", home / "server.key")
@@ -126,18 +128,30 @@ class Kubelet:
         self._port = self._site.addresses[0][1]
 
     async def _log(self, request: web.Request) -> web.Response:
-        wanted = request.match_info
+        worker = self._asked_of(request)
+        if worker is None:
+            return web.Response(status=404, text="no such pod")
+        path = worker.log(request.match_info["container"])
+        text = path.read_bytes() if path.exists() else b""
+        if "tailLines" in request.query:
+            text = b"".join(text.splitlines(keepends=True)[-int(request.query["tailLines"]) :])
+        if "limitBytes" in request.query:
+            text = text[: int(request.query["limitBytes"])]
+        return web.Response(body=text, content_type="text/plain")
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        worker = self._asked_of(request)
+        if worker is None or not worker.address:
+            return web.Response(status=404, text="no such pod")
+        return await forwarded(request, worker.address)
+
+    def _asked_of(self, request: web.Request) -> PodWorker | None:
+        wanted = request.match_info["namespace"], request.match_info["pod"]
         for worker in self._workers.values():
             metadata = worker.pod["metadata"]
-            if (metadata["namespace"], metadata["name"]) == (wanted["namespace"], wanted["pod"]):
-                path = worker.log(wanted["container"])
-                text = path.read_bytes() if path.exists() else b""
-                if "tailLines" in request.query:
-                    text = b"".join(text.splitlines(keepends=True)[-int(request.query["tailLines"]) :])
-                if "limitBytes" in request.query:
-                    text = text[: int(request.query["limitBytes"])]
-                return web.Response(body=text, content_type="text/plain")
-        return web.Response(status=404, text="no such pod")
+            if (metadata["namespace"], metadata["name"]) == wanted:
+                return worker
+        return None
 
 
 def _short(uid: str) -> str:

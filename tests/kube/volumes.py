@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -31,16 +32,26 @@ async def mounted(api: Api, pod: Object, container: Object, directory: Path, clu
         if mount["mountPath"] == _ACCOUNT:  # one path for every pod of an account, as it is inside of containers
             at = cluster / "accounts" / f"{pod['metadata']['namespace']}-{pod['spec']['serviceAccountName']}"
         at.mkdir(parents=True, exist_ok=True)
-        if "configMap" in volume:
-            kept = await api.get(f"{home}/configmaps/{volume['configMap']['name']}")
-            if kept is None:
-                raise LookupError(f'configmap "{volume["configMap"]["name"]}" not found')
-            for name, text in kept.get("data", {}).items():
-                (at / name).write_text(text)
+        await _fill(api, home, volume, at)
         if mount["mountPath"] == _ACCOUNT:
             await _write_account(api, pod, at, cluster / "ca.crt")
         found[mount["mountPath"]] = at
     return found
+
+
+async def _fill(api: Api, home: str, volume: Object, at: Path) -> None:
+    if "configMap" in volume:
+        kept = await api.get(f"{home}/configmaps/{volume['configMap']['name']}")
+        if kept is None:
+            raise LookupError(f'configmap "{volume["configMap"]["name"]}" not found')
+        for name, text in kept.get("data", {}).items():
+            (at / name).write_text(text)
+    if "secret" in volume:
+        kept = await api.get(f"{home}/secrets/{volume['secret']['secretName']}")
+        if kept is None:
+            raise LookupError(f'secret "{volume["secret"]["secretName"]}" not found')
+        for name, text in kept.get("data", {}).items():
+            (at / name).write_bytes(base64.b64decode(text))
 
 
 def variables_of(mounts: dict[str, Path]) -> dict[str, str]:

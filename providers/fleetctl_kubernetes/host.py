@@ -1,0 +1,46 @@
+"""The host `kubernetes`: a fleet's controller and gateway in a pod of the cluster, spoken to through the API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleetctl.model.provider_setting import ProviderSetting
+from fleetctl_kubernetes.host_findings import host_findings
+from fleetctl_kubernetes.placed_host import PlacedKubernetesHost
+from fleetctl_kubernetes.settings import IMAGE
+
+if TYPE_CHECKING:
+    from fleetctl.model.preflight import Finding
+    from fleetctl.ports.host import HostPlace
+
+_DNS_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+SETTINGS = (
+    ProviderSetting(
+        name="image",
+        description="The image of controller and gateway, built from the Containerfile. Unset: FLEETCTL_KUBE_IMAGE, as it was at "
+        "the fleet's first `up`.",
+        variable=IMAGE,
+    ),
+    ProviderSetting(
+        name="service_account",
+        description="The ServiceAccount of the pod, which somebody made who may grant its rights. Unset: one is made, with its "
+        "roles.",
+        pattern=_DNS_NAME,
+        form="a ServiceAccount's name, such as fleetctl",
+    ),
+)
+
+
+class KubernetesHost:
+    """Implements RemoteHost."""
+
+    name = "kubernetes"
+    declared = SETTINGS
+
+    def placed(self, place: HostPlace) -> PlacedKubernetesHost:
+        """Return the host of one fleet."""
+        return PlacedKubernetesHost(place)
+
+    def judged(self, place: HostPlace, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return the findings as they are from the pod, and those on the pod."""
+        return host_findings(place, found)

@@ -1,0 +1,275 @@
+"""The host of one fleet whose controller and gateway are in a pod of the cluster."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from fleetctl.codec import decode, encode
+from fleetctl.environment import FleetEnvironment
+from fleetctl.errors import ConfigError, CredentialsError, FleetctlError, StateError, UnavailableError
+from fleetctl.model.log import LogChunk
+from fleetctl.model.request_trace import RequestTraces
+from fleetctl.model.status import FleetStatus
+from fleetctl.ports.host import STATUS_S, FleetProcesses
+from fleetctl_host_local.host import LocalHost
+from fleetctl_kubernetes import placing
+from fleetctl_kubernetes.host_objects import HostObjects
+from fleetctl_kubernetes.pod_calls import PodCalls
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from fleetctl.model.request_trace import TraceQuery
+    from fleetctl.ports.host import HostPlace, Stall
+    from fleetctl_kubernetes.connection import ClusterConnection, Object
+    from fleetctl_kubernetes.host_objects import PodPlace
+
+T = TypeVar("T")
+# An image has to be pulled, a node perhaps to come, a lease of a pod that died with its node to run out.
+_READY_S = 600.0
+_POLL_S, _LOOK_S = 0.5, 2.0
+_REMOVED_S = 120.0
+_STREAM_S = 1.0
+_TRACES_S = 5.0
+
+
+class PlacedKubernetesHost(LocalHost):
+    """Implements Host and GatewayReach for one fleet: its locks are this machine's, its processes are the pod's."""
+
+    name = "kubernetes"
+
+    def __init__(self, place: HostPlace) -> None:
+        self._place = place
+        self._shown: set[str] = set()
+
+    @cached_property
+    def _connection(self) -> ClusterConnection:
+        return placing.connection_of(self._place)
+
+    @cached_property
+    def _objects(self) -> HostObjects:
+        return HostObjects(self._connection, owner=self._place.store.owner, fleet=self._place.fleet)
+
+    @cached_property
+    def _calls(self) -> PodCalls:
+        there = placing.recorded_place(self._place) or placing.wanted_place(self._place, self._connection)
+        return PodCalls(
+            self._connection, namespace=there.namespace, labels=self._objects.pod_labels, secret=self._objects.name,
+            port=there.control_port,
+        )  # fmt: skip
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+        """Return once the pod's controller answers; apply what is not as it should be. Raises UnavailableError, ProviderError."""
+        clock = self._place.clock
+        is_changed = self._have_applied()
+        until_s, looked_s, text = clock.monotonic_s() + _READY_S, clock.monotonic_s() - _LOOK_S, "it is not there yet"
+        while clock.monotonic_s() < until_s:
+            if self._answers(fleet):
+                return
+            if self._place.store.fleet(fleet) is None and not is_wanted():
+                return
+            if clock.monotonic_s() - looked_s >= _LOOK_S:
+                looked_s = clock.monotonic_s()
+                # By its lease it is at work, and reads what is written with its next tick: who may not speak to it has
+                # nothing to wait for.
+                if not is_changed and self.processes(fleet).has_controller and not self._calls.is_allowed:
+                    return
+                text = self._shown_state()
+            clock.sleep_blocking(_POLL_S)
+        raise UnavailableError(
+            f"the pod of {fleet} does not answer after {_READY_S:g} s: {text}",
+            hint=f"kubectl describe pod -n {self._calls.namespace} -l app.kubernetes.io/name=fleetctl",
+        )
+
+    def environment(self, fleet: str) -> FleetEnvironment | None:
+        """Return what the pod is given. Raises StateError, ProviderError."""
+        there = placing.recorded_place(self._place)
+        content = self._objects.environment(there) if there is not None else b""
+        try:
+            return decode(FleetEnvironment, content) if content else None
+        except msgspec.MsgspecError as exc:
+            raise StateError(f"the environment of {fleet} cannot be read", hint="run `fleetctl up` again") from exc
+
+    def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
+        """Keep what the profile refers to in the fleet's Secret, which goes with it: all else is of this machine."""
+        del fleet
+        if environment is not None:
+            wanted = self._placed()
+            there = FleetEnvironment(inherited={}, variables=environment.variables)
+            self._objects.keep_environment(wanted, encode(there))
+
+    def processes(self, fleet: str) -> FleetProcesses:
+        """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the pod's."""
+        lease = self._place.store.lease(fleet)
+        if lease is None or not lease.is_living(self._place.clock.now()):
+            return FleetProcesses()
+        return FleetProcesses(controller_pid=0, gateway_pid=0)
+
+    def stalls(self, fleet: str) -> tuple[Stall | None, Stall | None]:
+        """Return nothing: controller and gateway watch each other there."""
+        del fleet
+        return None, None
+
+    def wake(self, fleet: str) -> bool:
+        """Have the controller decide now; False: it does not answer."""
+        del fleet
+        try:
+            self._calls.call("POST", "/v1/wake", {}, deadline_s=STATUS_S)
+        except FleetctlError:
+            return False
+        return True
+
+    def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
+        """Return the controller's status. Raises UnavailableError."""
+        return self._answer(FleetStatus, "/v1/status", {}, deadline_s, of=f"the controller of {fleet}")
+
+    def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
+        """Return what the gateway remembers of requests. Raises UnavailableError."""
+        given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "")}
+        given["is_missed"] = str(query.is_missed).lower()
+        parameters = {name: str(value) for name, value in given.items()}
+        return self._answer(RequestTraces, "/v1/requests", parameters, _TRACES_S, of=f"the gateway of {fleet}")
+
+    async def stream(self, fleet: str) -> AsyncIterator[FleetStatus]:
+        """Yield the controller's statuses, got once a second. Raises UnavailableError."""
+        import asyncio
+
+        from fleetctl.clock import SYSTEM_CLOCK
+
+        while True:
+            yield await asyncio.to_thread(self.status, fleet)
+            await SYSTEM_CLOCK.sleep(_STREAM_S)
+
+    def logs(self, fleet: str) -> str:
+        """Return where the logs are."""
+        return f"the pod of deployment {fleet}-fleetctl in {self._calls.namespace}"
+
+    def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
+        """Return a piece of a process's log, read there. Raises UnavailableError."""
+        parameters = {"bytes_max": str(bytes_max)} | ({} if after is None else {"after": str(after)})
+        return self._answer(LogChunk, f"/v1/logs/{process}", parameters, _TRACES_S, of=f"the pod of {fleet}")
+
+    def clean_up(self, fleet: str) -> None:
+        """End the pod and delete what was made for it, and see it gone. Raises UnavailableError where that takes too long."""
+        there, clock = placing.recorded_place(self._place), self._place.clock
+        if there is None:
+            return
+        self._show(f"ending the pod of {fleet}")
+        until_s = clock.monotonic_s() + _REMOVED_S
+        while not self._objects.delete_pod(there):
+            if clock.monotonic_s() >= until_s:
+                raise UnavailableError(
+                    f"the pod of {fleet} has not ended after {_REMOVED_S:g} s",
+                    hint=f"run it again: fleetctl down {fleet}",
+                )
+            clock.sleep_blocking(_POLL_S)
+        self._objects.delete(there)
+        self._calls.close()
+        placing.forget_place(self._place)
+
+    # Of GatewayReach
+
+    def gateway_url(self) -> str:
+        """Return the address of the gateway's Service, which leads there from within the cluster."""
+        return f"http://{self._objects.name}.{self._calls.namespace}.svc:{self._place.record.port}"
+
+    def gateway_answers(self) -> bool:
+        """Whether the pod is ready: its gateway answered kubelet's probe. Raises ProviderError."""
+        return any(_is_ready(each) for each in self._calls.pods())
+
+    @contextmanager
+    def gateway_reached(self) -> Iterator[str]:
+        """Lead a port of this machine to the gateway, for the block; yield its URL. Raises UnavailableError."""
+        port = self._place.record.port
+        try:
+            forward = self._calls.forward(port)
+            forward.__enter__()
+        except CredentialsError as exc:
+            raise UnavailableError(
+                f"the gateway is not reached from here: {exc.message}",
+                hint=f"it takes `create` of pods/portforward; from within the cluster it is {self.gateway_url()}",
+            ) from exc
+        try:
+            yield f"http://127.0.0.1:{forward.port}"
+        finally:
+            forward.__exit__()
+
+    # What they share
+
+    def _placed(self) -> PodPlace:
+        """Return where the pod is to be, on record. Raises ConfigError."""
+        wanted = placing.wanted_place(self._place, self._connection)
+        placing.keep_place(self._place, wanted)
+        return wanted
+
+    def _have_applied(self) -> bool:
+        """Apply every object unless all was applied as it is to be; return whether there was something to do."""
+        wanted = self._placed()
+        try:
+            if self._objects.is_applied(wanted):
+                return False
+            self._objects.apply(wanted)
+        except CredentialsError:
+            # Whoever may only command a fleet that is at work does not have to be allowed to place one.
+            if self.processes(self._place.fleet).has_controller:
+                return False
+            raise
+        self._show(f"{self._objects.name} in {wanted.namespace}: applied")
+        return True
+
+    def _answer(self, kind: type[T], path: str, query: dict[str, str], deadline_s: float, *, of: str) -> T:
+        try:
+            raw = self._calls.call("GET", path, query, deadline_s=deadline_s)
+        except ConfigError as exc:
+            raise UnavailableError(exc.message, hint=exc.hint) from exc
+        try:
+            return decode(kind, raw)
+        except msgspec.MsgspecError as exc:
+            raise UnavailableError(
+                f"{of} gave what this version cannot read: {exc}",
+                hint="its image may be of another version of fleetctl",
+            ) from exc
+
+    def _answers(self, fleet: str) -> bool:
+        try:
+            self.status(fleet)
+        except UnavailableError:
+            return False
+        return True
+
+    def _shown_state(self) -> str:
+        try:
+            pods = self._calls.pods()
+        except FleetctlError as exc:
+            return self._show(exc.message)
+        return self._show(_state_of(pods[-1]) if pods else "no pod of it is there yet")
+
+    def _show(self, text: str) -> str:
+        if text not in self._shown:
+            self._shown.add(text)
+            self._place.tell(text)
+        return text
+
+
+def _state_of(pod: Object) -> str:
+    """Return what a pod waits for, in Kubernetes' own words."""
+    status, name = pod.get("status", {}), pod["metadata"]["name"]
+    for container in status.get("containerStatuses") or ():
+        waiting = container.get("state", {}).get("waiting") or {}
+        ended = container.get("lastState", {}).get("terminated") or {}
+        if waiting:
+            why = (waiting.get("message") or ended.get("message") or "").strip()[-400:]
+            return f"pod {name}: {waiting.get('reason', 'waits')}" + (f": {why}" if why else "")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
+            return f"pod {name}: {condition.get('reason', 'Pending')}: {condition.get('message', '')}"
+    return f"pod {name}: {status.get('phase', 'Pending')}, its controller starts"
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
