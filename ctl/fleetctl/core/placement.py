@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
+from fleetctl.core.identity_cache import cached_by_identity
 from fleetctl.core.machines import machine_count
 from fleetctl.core.offering_score import Score, best_of, scored
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 # Prices differ by zone; what costs half as much again as the lane on demand is another class of machine.
 _DEARER_BY = 1.5
 
+# Of so many lanes it is kept what of a catalogue could carry them, which is the same in nearly every decision.
+_LANES_KNOWN = 64
 # Of what was not picked, in the journal: the next best, and the cheapest of so many kinds of rejection.
 _BEATEN_MAX, _REASONS_MAX = 2, 4
 
@@ -105,6 +108,7 @@ class Placement:
     rejected: dict[str, Rejection] = field(default_factory=dict)  # by Offering.key
 
 
+@cached_by_identity(_LANES_KNOWN)
 def possible_offerings(
     lane_plan: LanePlan, offerings: Sequence[Offering], capacity: CapacitySpec
 ) -> Sequence[Offering]:

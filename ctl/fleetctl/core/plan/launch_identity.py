@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from fleetctl.codec import encode, to_plain
+from fleetctl.core.identity_cache import cached_by_identity
 from fleetctl.model.plan import LaunchSettings
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ _LATER = frozenset(
         "data_parallel", "adapter_rank", "adapter_slots",
     }
 )  # fmt: skip
+# A decision asks for every lane's, and for each replica that might be moved; a fleet has a few lanes, in two revisions.
+_KNOWN = 64
 
 
+@cached_by_identity(_KNOWN)
 def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     """Return the sha256, in short, of everything a lane's replicas are started with: equal digests, equal engines."""
     emulator = to_plain(spec.emulator)
