@@ -1,6 +1,6 @@
 """What a policy cannot beat that only sees: python -m tests.bench.policies.floors [--case NAME ...] [--seed N] [--trace FILE]
 
-In three cases the load changes in one step. Here somebody decides who knows at that instant, to the replica, what the new
+In four cases the load changes in one step, in S2 all the time, and S10 begins with more than stands there. Here somebody decides who knows at that instant, to the replica, what the new
 load takes, and not a second before: it orders then, a boot passes, and it gives up what is no longer needed once that has
 been so for the lane's scale_down_after. A policy that has to measure knows it later, so where this one misses a goal the
 goal asks for foresight, or for replicas that stand ready. Before its first instant the built-in policy decides.
@@ -9,6 +9,7 @@ goal asks for foresight, or for replicas that stand ready. Before its first inst
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,10 +72,21 @@ def staircase_counts(*counts: int) -> tuple[tuple[float, int], ...]:
     return tuple(zip((0.0, 330.0, 690.0, 1050.0, 1410.0, 1770.0, 2130.0), levels, strict=True))
 
 
+def sinusoid_counts(rps_each: float) -> tuple[tuple[float, int], ...]:
+    """Counts for S2: what its rate takes in each second, with replicas that carry so much."""
+    return tuple(
+        (at, math.ceil((12.5 - 11.5 * math.cos(2.0 * math.pi * at / 900.0)) / rps_each))
+        for at in map(float, range(1801))
+    )
+
+
 # Which lane, and the counts tried.
 FLOORS: dict[str, tuple[str, Sequence[tuple[tuple[float, int], ...]]]] = {
     "flash": ("long", [((300.0, count),) for count in (6, 8)]),
     "doubled": ("long", [((900.0, count),) for count in (10, 13, 16)]),
+    "s2": ("all", [sinusoid_counts(each) for each in (1.8, 2.1, 2.4)]),
+    "s7": ("long", [((300.0, count),) for count in (4, 5, 6)]),
+    "s10": ("long", [((0.0, count),) for count in (7, 9, 11)]),
     "s1": (
         "all",
         [
@@ -108,7 +120,8 @@ def main() -> None:
             good = " ".join(
                 f"{lane.lane} {100 * lane.good_share:.2f} %" for lane in result.lanes if lane.good_share is not None
             )
-            wanted = ", ".join(f"{count} at {at_s:.0f} s" for at_s, count in counts)
+            changes = [each for each, before in zip(counts, ((0.0, 0), *counts), strict=False) if each[1] != before[1]]
+            wanted = ", ".join(f"{count} at {at_s:.0f} s" for at_s, count in changes)
             print(f"{name} seed {given.seed}: {good} at {result.replicas_mean:.2f} replicas; {wanted}", flush=True)
 
 
