@@ -84,8 +84,6 @@ def test_a_nested_config_that_leaves_out_what_is_usual_is_read_as_its_publisher_
     assert card.native_precision.value == "int4"
 
 
-@pytest.mark.parametrize("kind", ["deepseek_v3", "kimi_k2"])
-def test_a_latent_cache_is_refused_as_one(kind: str, tmp_path: Path) -> None:
-    content = config(kind, 61, 7168, 18432, "128/128/56", 129280, kv_lora_rank=512)
-    with pytest.raises(ConfigError, match="multi-head latent attention"):
-        model_card_from_config(written(tmp_path, content))
+def test_a_family_that_no_plan_counts_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cross-attention layers keep keys and values of images"):
+        model_card_from_config(written(tmp_path, config("mllama", 40, 4096, 14336, "32/8/128", 128256)))

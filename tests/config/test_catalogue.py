@@ -212,7 +212,7 @@ def test_an_unknown_model_names_the_nearest() -> None:
     ("change", "message"),
     [
         ({"model_type": "mamba"}, "family 'mamba' is not known"),
-        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"kv_lora_rank": 512}, "qk_rope_head_dim"),
         ({"hidden_size": "big"}, "hidden_size must be a whole number"),
         ({"num_hidden_layers": None}, "num_hidden_layers must be"),
         ({"vocab_size": 0}, "vocab_size must be"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from fleetctl.core.perf.sequence_kv import SequenceKv
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 from fleetctl.sim.engine import SimulatedEngine
@@ -73,6 +74,7 @@ def stepped(  # noqa: C901  # arrivals, aborts and steps in order of time
         SchedulerLimits(
             max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
             kv_blocks=limits.kv_blocks, prefix_caching=False, reserves_output=limits.reserves_output, order=Order.LOW_FIRST,
+            sequence_kv=limits.sequence_kv,
         ),
         MODEL_8B_L40S.step_s,
     )  # fmt: skip
@@ -213,6 +215,15 @@ def test_a_crowded_cache_preempts_as_often():
     limits = EngineLimits(max_num_seqs=16, max_num_batched_tokens=128, kv_blocks=64)
     engine = check_same(limits, jobs)
     assert engine.preemptions > 5
+
+
+def test_windows_and_states_take_as_many_blocks_in_both():
+    dice = random.Random(7)
+    jobs = [Job(round(dice.uniform(0, 2), 3), dice.randrange(20, 300), dice.randrange(60, 160)) for _ in range(60)]
+    plain = EngineLimits(max_num_seqs=16, max_num_batched_tokens=128, kv_blocks=160)
+    kept = SequenceKv(window_tokens=100, window_share=1.5, constant_tokens=70.0)
+    # Fewer are admitted at a time, so there are more steps.
+    assert check_same(replace(plain, sequence_kv=kept), jobs).steps > check_same(plain, jobs).steps
 
 
 def test_by_priority_the_highest_is_admitted_first_and_the_lowest_preempted():

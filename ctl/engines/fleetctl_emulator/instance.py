@@ -14,6 +14,7 @@ from fleetctl import codec
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of
+from fleetctl.core.perf.sequence_kv import SequenceKv, sequence_kv
 from fleetctl.core.perf.step import step_model
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import GpuSpec, ModelCard
@@ -36,6 +37,7 @@ class EmulatedInstance:
     model: ModelCard
     gpu: GpuSpec
     kv_blocks: int
+    sequence_kv: SequenceKv
     max_model_len: int
     timer: StepTimer
 
@@ -54,6 +56,7 @@ def size_instance(options: EmulatorOptions) -> EmulatedInstance:
         gpu_memory_utilization=options.gpu_memory_utilization,
         max_num_batched_tokens=options.max_num_batched_tokens,
     )
+    held = sequence_kv(model, kv_precision, options.tensor_parallel)
     timer = StepTimer(
         step_model(
             model,
@@ -70,7 +73,8 @@ def size_instance(options: EmulatorOptions) -> EmulatedInstance:
         model=model,
         gpu=gpu,
         kv_blocks=capacity // BLOCK_TOKENS,
-        max_model_len=_max_model_len(options, model, capacity),
+        sequence_kv=held,
+        max_model_len=_max_model_len(options, model, held.longest(capacity)),
         timer=timer,
     )
 
@@ -81,6 +85,7 @@ def limits(options: EmulatorOptions, instance: EmulatedInstance, capabilities: E
         max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=options.max_num_batched_tokens,
         kv_blocks=instance.kv_blocks,
+        sequence_kv=instance.sequence_kv,
         watermark_blocks=int(instance.kv_blocks * options.watermark),
         order=_order(options, capabilities.priority_order),
         prefix_caching=options.prefix_caching,

@@ -8,11 +8,13 @@ sequence finds no block, the last of the running (lowest priority, latest arriva
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens
 from fleetctl_emulator.blocks import BLOCK_TOKENS, BlockPool
 from fleetctl_emulator.sequence import Sequence, SequenceStatus
@@ -40,6 +42,7 @@ class SchedulerLimits:
     order: Order = Order.ARRIVAL
     prefix_caching: bool = True
     reserves_output: bool = False  # TGI: a sequence gets the blocks of its whole budget at once, and is never preempted
+    sequence_kv: SequenceKv = ALIKE  # what a sequence takes in layers with a window or a state, from its admission on
 
 
 @dataclass(slots=True, kw_only=True)
@@ -238,14 +241,20 @@ class Scheduler:
         if self.limits.reserves_output:
             resident = sequence.prompt.tokens + max(sequence.output_budget, sequence.output_tokens)
         fresh = -(-resident // BLOCK_TOKENS) - len(shared)
-        blocks = self.pool.take(shared, fresh, keep_free=self.limits.watermark_blocks if self._running else 0)
+        extra = self._extra_blocks(sequence)
+        keep_free = self.limits.watermark_blocks if self._running else 0
+        blocks = self.pool.take(shared, fresh + extra, keep_free=keep_free)
         if blocks is None:
             return False
-        sequence.blocks = blocks
+        sequence.blocks, sequence.extra_blocks = blocks[: len(blocks) - extra], blocks[len(blocks) - extra :]
         sequence.computed = len(shared) * BLOCK_TOKENS
         return True
 
+    def _extra_blocks(self, sequence: Sequence) -> int:
+        extra = self.limits.sequence_kv.besides(sequence.prompt.tokens + sequence.output_tokens)
+        return math.ceil(extra / BLOCK_TOKENS)
+
     def _leave(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        self.pool.release(sequence.blocks)
-        sequence.blocks = []
+        self.pool.release([*sequence.blocks, *sequence.extra_blocks])
+        sequence.blocks, sequence.extra_blocks = [], []

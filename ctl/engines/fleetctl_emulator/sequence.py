@@ -47,6 +47,9 @@ class Sequence:
     computed: int = 0  # tokens whose keys and values are in the cache
     generated: int = 0
     blocks: list[int] = field(default_factory=list)
+    extra_blocks: list[int] = field(
+        default_factory=list
+    )  # of layers with a window or a state, whose content none shares
     hashes: list[int] = field(default_factory=list)
     cached_tokens: int = 0  # of the prompt, found in the prefix cache when first scheduled
     preemptions: int = 0

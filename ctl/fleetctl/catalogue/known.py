@@ -15,7 +15,17 @@ from fleetctl.catalogue.adapters import with_adapters
 from fleetctl.catalogue.gguf import is_gguf, model_card_from_gguf
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError, NotFoundError
-from fleetctl.model.catalogue import AchievedShares, Catalogue, GpuSpec, ModelCard, Precision
+from fleetctl.model.catalogue import (
+    AchievedShares,
+    Catalogue,
+    CheckpointWeights,
+    GpuSpec,
+    LatentAttention,
+    ModelCard,
+    Precision,
+    RecurrentLayers,
+    WindowedLayers,
+)
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -52,6 +62,13 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache: Precision | None = None
     mlp_groups: int | None = None
     expert_groups: int | None = None
+    kv_layers: int | None = None
+    latent: LatentAttention | None = None
+    windowed: WindowedLayers | None = None
+    recurrent: RecurrentLayers | None = None
+    routed_params: int | None = None
+    encoder_params: int | None = None
+    weights: CheckpointWeights | None = None
     source: str = ""
 
 

@@ -39,4 +39,4 @@ def _view(added: AddedModel) -> View:
     )  # fmt: skip
     table = text_table("MODEL >PARAMS >ACTIVE WEIGHTS >LAYERS >HEADS/KV >CONTEXT", (row,))
     written = lines(f"Written to {added.file}; a profile names it by model.id, and needs no model.quantization.")
-    return View(value=added, names=(card.id,), sections=(section(table), written))
+    return View(value=added, names=(card.id,), sections=(section(table), lines(*added.understood), written))

@@ -68,8 +68,43 @@ class GpuSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): a token leaves one latent vector and one rotary key a layer, on every GPU."""
+
+    kv_rank: int  # kv_lora_rank
+    rope_dim: int  # qk_rope_head_dim
+    nope_dim: int  # qk_nope_head_dim
+    value_dim: int  # v_head_dim
+    index_bytes: int = 0  # a token's, in each layer's indexer; 0: attention is not sparse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedLayers:
+    """Layers that attend to the last tokens only, or to those of the same chunk, and keep no others."""
+
+    layers: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLayers:
+    """Layers of linear attention or a state-space model: a state of constant size a sequence, split like the heads."""
+
+    layers: int
+    state_bytes: int  # of one layer and sequence, on all GPUs together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointWeights:
+    """What a parameter takes in a checkpoint's own format, scales included; embeddings are 16 bits beside it."""
+
+    expert_bytes: float
+    other_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """A decoder-only transformer's shape (MHA, MQA or GQA), from its config.json."""
+    """A decoder-only model's shape, from its config.json."""
 
     id: str
     params: int  # all parameters, embeddings included
@@ -88,6 +123,13 @@ class ModelCard:
         None  # of quantized weights that share a scale, across an MLP: a split cuts none; null: any may
     )
     expert_groups: int | None = None  # the same, across an expert
+    kv_layers: int | None = None  # that keep keys and values of every token; None: all do
+    latent: LatentAttention | None = None
+    windowed: WindowedLayers | None = None
+    recurrent: RecurrentLayers | None = None
+    routed_params: int | None = None  # of the experts that a router chooses among; None: by attention and embeddings
+    encoder_params: int | None = None  # of what sees images, in 16 bits; loaded, and in neither count above
+    weights: CheckpointWeights | None = None  # in the native precision; None: every parameter takes its bits
     source: str = ""
     adapter_rank: int = 0  # LoRA adapters up to it have room beside the weights; 0: none have
     adapter_slots: int = 0  # of adapters that one batch may use

@@ -18,6 +18,7 @@ from fleetctl.engine_kit.hub_cache import cached_file, hub_home
 from fleetctl.errors import ConfigError, CredentialsError, NotFoundError, ProviderError
 from fleetctl.files import write_whole
 from fleetctl.model.catalogue import ModelCard
+from fleetctl.operations.model_reading import understood
 from fleetctl.paths import config_dir
 
 _HUB = "https://huggingface.co"
@@ -33,6 +34,7 @@ class AddedModel:
 
     card: ModelCard
     file: str  # the catalogue
+    understood: tuple[str, ...]  # of its config.json, in sentences
 
 
 def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedModel:
@@ -50,7 +52,7 @@ def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedM
             f"{card.id} is in the catalogue already ({known.source or 'its own figures'})",
             hint="give --force to put this one in its place, or another name with --id",
         )
-    entry = {key: value for key, value in codec.to_plain(card).items() if key in MODEL_ENTRY_KEYS}
+    entry = {key: value for key, value in codec.to_plain(card).items() if key in MODEL_ENTRY_KEYS and value is not None}
     tree = {**before, card.id: entry}
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
     try:
@@ -58,7 +60,7 @@ def add_model(source: str, *, model_id: str = "", force: bool = False) -> AddedM
         write_whole(path, text.encode(), mode=0o644, is_durable=True)
     except OSError as exc:
         raise ConfigError(f"{path} cannot be written: {exc.strerror}") from exc
-    return AddedModel(card=card, file=str(path))
+    return AddedModel(card=card, file=str(path), understood=tuple(understood(card)))
 
 
 def _id_of(source: str) -> str:

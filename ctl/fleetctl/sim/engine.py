@@ -278,7 +278,7 @@ class SimulatedEngine:
     def _blocks(self, sequence: SimulatedSequence, tokens: int) -> int:
         if self.limits.reserves_output:
             tokens = sequence.prompt_tokens + sequence.output_budget
-        return -(-tokens // BLOCK_TOKENS)
+        return -(-tokens // BLOCK_TOKENS) + self.limits.blocks_besides(sequence.prompt_tokens + sequence.output_tokens)
 
     # The next segment.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import BLOCK_TOKENS, kv_precision_of
+from fleetctl.core.perf.sequence_kv import sequence_kv
 from fleetctl.core.perf.step import StepModel, step_model
 from fleetctl.core.plan.kv import rank_kv_tokens
 from fleetctl.errors import ConfigError
@@ -53,5 +54,6 @@ def engine_instance(
         max_num_batched_tokens=max(launch.max_num_batched_tokens, launch.max_num_seqs),
         kv_blocks=rank_kv_tokens(plan, lane_plan) // BLOCK_TOKENS,
         reserves_output=capabilities.reserves_output,
+        sequence_kv=sequence_kv(card, kv_precision, lane_plan.tensor_parallel),
     )
     return EngineInstance(limits=limits, model=model, speed=speed, ranks=lane_plan.ranks)

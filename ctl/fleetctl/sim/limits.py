@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from fleetctl.core.perf.kv import BLOCK_TOKENS
+from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,3 +17,9 @@ class EngineLimits:
     max_num_batched_tokens: int
     kv_blocks: int
     reserves_output: bool = False  # blocks for all it may generate are taken at once; nobody is preempted
+    sequence_kv: SequenceKv = ALIKE  # what a sequence takes in layers with a window or a state, from its admission on
+
+    def blocks_besides(self, tokens: int) -> int:
+        """Return the blocks that a sequence which will have so many tokens takes besides those of its tokens."""
+        kept = self.sequence_kv
+        return 0 if kept is ALIKE else math.ceil(kept.besides(tokens) / BLOCK_TOKENS)

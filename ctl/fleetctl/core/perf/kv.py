@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
+from fleetctl.model.catalogue import CheckpointWeights, GpuSpec, ModelCard, Precision
 
 # CUDA context, CUDA graphs and allocator slack inside the engine's share of the memory. With it, Llama-3.1-70B FP8 on
 # one 80 GiB H100 at 0.95 keeps room for 39.7k tokens of FP8 KV cache, as engines report. aiconfigurator's system
@@ -24,16 +24,38 @@ def kv_precision_of(model: ModelCard, kv_cache: Precision | None) -> Precision:
 
 
 def kv_cache_bytes_per_token(model: ModelCard, kv_precision: Precision) -> float:
-    """Return the KV-cache bytes one token occupies across all layers and ranks.
+    """Return the KV-cache bytes one token occupies across the layers that keep every token; of one copy.
 
-    2 * num_layers * num_kv_heads * head_dim * bytes; exact for MHA, MQA and GQA.
+    MHA, MQA and GQA: 2 * num_kv_heads * head_dim a layer; latent attention: kv_lora_rank + qk_rope_head_dim, and the
+    indexer's bytes (vLLM 0.32, v1/kv_cache_interface.py, FullAttentionSpec and MLAAttentionSpec).
     """
-    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * kv_precision.bytes_per_element
+    return kv_layers(model) * layer_kv_bytes(model, kv_precision)
+
+
+def kv_layers(model: ModelCard) -> int:
+    """Return how many layers keep keys and values of every token."""
+    return model.num_layers if model.kv_layers is None else model.kv_layers
+
+
+def layer_kv_bytes(model: ModelCard, kv_precision: Precision) -> float:
+    """Return the KV-cache bytes one token occupies in one layer."""
+    if model.latent is None:
+        return 2 * model.num_kv_heads * model.head_dim * kv_precision.bytes_per_element
+    latent = model.latent.kv_rank + model.latent.rope_dim
+    return latent * kv_precision.bytes_per_element + model.latent.index_bytes
+
+
+def kv_shards(model: ModelCard, tensor_parallel: int) -> int:
+    """Return into how many parts ranks split a KV cache.
+
+    Beyond one KV head per rank the heads are replicated, and a latent, which is one head, always is.
+    """
+    return 1 if model.latent is not None else min(tensor_parallel, model.num_kv_heads)
 
 
 def kv_cache_bytes_per_token_per_gpu(model: ModelCard, kv_precision: Precision, tensor_parallel: int) -> float:
-    """Return the share of one rank; beyond one KV head per rank the heads are replicated, not split."""
-    return kv_cache_bytes_per_token(model, kv_precision) / min(tensor_parallel, model.num_kv_heads)
+    """Return the share of one rank."""
+    return kv_cache_bytes_per_token(model, kv_precision) / kv_shards(model, tensor_parallel)
 
 
 def embedding_params(model: ModelCard) -> int:
@@ -43,9 +65,18 @@ def embedding_params(model: ModelCard) -> int:
 
 def weight_bytes(model: ModelCard, precision: Precision) -> float:
     """Return the bytes of all weights; quantised checkpoints keep embeddings and output head in 16 bits."""
+    experts, each = expert_params(model), parameter_bytes(model, precision)
     embeddings = embedding_params(model)
-    quantised = (model.params - embeddings) * precision.bytes_per_element
-    return quantised + embeddings * max(2.0, precision.bytes_per_element)
+    others = model.params - embeddings - experts
+    images = 2.0 * (model.encoder_params or 0)
+    return experts * each.expert_bytes + others * each.other_bytes + 2.0 * embeddings + images
+
+
+def parameter_bytes(model: ModelCard, precision: Precision) -> CheckpointWeights:
+    """Return what a parameter takes; a checkpoint's own figures where it is loaded in its own format."""
+    if model.weights is not None and precision is model.native_precision:
+        return model.weights
+    return CheckpointWeights(expert_bytes=precision.bytes_per_element, other_bytes=precision.bytes_per_element)
 
 
 def stage_weight_bytes(model: ModelCard, precision: Precision, pipeline_parallel: int, data_parallel: int = 1) -> float:
@@ -53,16 +84,18 @@ def stage_weight_bytes(model: ModelCard, precision: Precision, pipeline_parallel
 
     Data parallel ranks share the experts of a mixture out among them, and each has all the rest.
     """
-    shared = expert_params(model) * (1.0 - 1.0 / data_parallel) * precision.bytes_per_element
+    experts = expert_params(model) * parameter_bytes(model, precision).expert_bytes
+    shared = experts * (1.0 - 1.0 / data_parallel)
     if pipeline_parallel == 1:
         return weight_bytes(model, precision) - shared
-    body = (model.params - embedding_params(model)) * precision.bytes_per_element - shared
-    end = model.vocab_size * model.hidden_size * max(2.0, precision.bytes_per_element)
-    return body * stage_share(model, pipeline_parallel) + end
+    body = weight_bytes(model, precision) - 2.0 * embedding_params(model) - shared
+    return body * stage_share(model, pipeline_parallel) + 2.0 * model.vocab_size * model.hidden_size
 
 
 def expert_params(model: ModelCard) -> float:
-    """Return the parameters of all experts, routers and shared experts counted as such; 0: the model has none."""
+    """Return the parameters of all experts; 0: the model has none. Routers count as such where the card says no better."""
+    if model.routed_params is not None:
+        return float(model.routed_params)
     if model.active_params >= model.params:
         return 0.0
     return float(model.params - embedding_params(model) - model.num_layers * attention_params(model))
@@ -122,7 +155,8 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
 ) -> int:
     """Return how many tokens of KV cache one rank holds, in whole blocks; 0 when the weights leave no room.
 
-    `pipeline_parallel` counts stages, wherever they are.
+    A token is what it takes in the layers that keep all of them, as vLLM counts blocks of a hybrid model; what a sequence takes
+    besides is `sequence_kv`'s. `pipeline_parallel` counts stages, wherever they are.
     """
     share = gpu.memory_bytes * gpu_memory_utilization
     share -= stage_weight_bytes(model, precision, pipeline_parallel, data_parallel) / tensor_parallel

@@ -11,7 +11,10 @@ from fleetctl.core.perf.kv import (
     activation_bytes_per_token,
     embedding_params,
     expert_params,
-    kv_cache_bytes_per_token_per_gpu,
+    kv_layers,
+    kv_shards,
+    layer_kv_bytes,
+    parameter_bytes,
 )
 from fleetctl.model.catalogue import GpuSpec, ModelCard, Precision
 
@@ -98,6 +101,9 @@ class StepModel:
     context_read_s: float  # decode attention, per resident token
     token_link_s: float  # all-reduce, per token
     corner: float
+    window_tokens: float = 0.0  # that some layers attend to at most; 0: none has a window
+    window_flop_s: float = 0.0  # prefill attention of those layers, per attended token in the window
+    window_read_s: float = 0.0  # decode attention of them, per resident token in the window
 
     def step_s(self, batch: StepBatch) -> float:
         """Return the iteration's duration; 0 for an empty batch."""
@@ -118,6 +124,10 @@ class StepModel:
             + tokens * self.token_link_s
             + self.fixed_s
         )
+        if self.window_tokens:
+            # Of means, which is no less than the mean over tokens: a window cuts the long ones only.
+            total += min(prefill_context, prefill * self.window_tokens) * self.window_flop_s
+            total += min(context, seqs * self.window_tokens) * self.window_read_s
         return total + sampled * self.sequence_s + (self.mixed_s if prefill else 0.0)
 
     def prefill_s(self, prompt_tokens: int, cached_tokens: int = 0) -> float:
@@ -176,27 +186,53 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
     hidden_bytes = 2.0 * model.hidden_size
     stage_token_s = hops * hidden_bytes / e.stage_bytes_per_s
     stage_token_s += hops_local * hidden_bytes / (gpu.interconnect_bytes_per_s * e.link or e.pcie_bytes_per_s)
-    heads_per_token_flop = 4 * layers * model.num_heads * model.head_dim
+    attention = _attention(model, gpu, kv_precision, tp, e)
+    whole, windowed = kv_layers(model), model.windowed.layers if model.windowed is not None else 0
+    state_bytes = model.recurrent.layers * model.recurrent.state_bytes if model.recurrent is not None else 0
+    each = parameter_bytes(model, precision)
     return StepModel(
         tensor_parallel=tp,
         fixed_s=e.step_s + layers * (kernels * e.kernel_s + e.attention_kernel_s) + link_s + stage_s,
-        sequence_s=e.sequence_s,
+        sequence_s=e.sequence_s + 2.0 * state_bytes / read_bytes_per_s,  # a state is read, and written
         mixed_s=layers * e.mixed_layer_s,
-        dense_read_s=dense * precision.bytes_per_element / weights_bytes_per_s,
-        expert_read_s=experts * precision.bytes_per_element / weights_bytes_per_s,
+        dense_read_s=dense * each.other_bytes / weights_bytes_per_s,
+        expert_read_s=experts * each.expert_bytes / weights_bytes_per_s,
         expert_miss=1.0 - (active - dense) / experts if experts else 1.0,
         token_read_s=layers * activation_bytes_per_token(model, tp) / (gpu.memory_bytes_per_s * e.memory),
         token_flop_s=2 * active / flops,
         head_read_s=2.0 * head / read_bytes_per_s,
         head_flop_s=2 * head / (flops_16bit * e.flops_16bit * tp),
-        context_flop_s=heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
-        context_read_s=max(
-            kv_cache_bytes_per_token_per_gpu(model, kv_precision, tp) / (gpu.memory_bytes_per_s * e.attention_memory),
-            heads_per_token_flop / (flops_16bit * e.attention_flops * tp),
-        ),
+        context_flop_s=whole * attention.prefill_s,
+        context_read_s=whole * attention.decode_s,
         token_link_s=link_token_s + stage_token_s,
         corner=e.corner,
+        window_tokens=model.windowed.tokens if model.windowed is not None else 0.0,
+        window_flop_s=windowed * attention.prefill_s,
+        window_read_s=windowed * attention.decode_s,
     )
+
+
+class _Attention(NamedTuple):
+    """One layer's attention on a rank, per attended token, in seconds."""
+
+    prefill_s: float
+    decode_s: float
+
+
+def _attention(model: ModelCard, gpu: GpuSpec, kv_precision: Precision, tp: int, e: Efficiency) -> _Attention:
+    """Return what attention takes: heads are split, and what they read as far as it is.
+
+    Latent attention computes a prompt with keys and values of each head, and decodes with the latent itself, as all
+    heads' one key and value (vLLM 0.32, model_executor/layers/attention/mla_attention.py).
+    """
+    flops_per_s = gpu.flops_per_s(Precision.BF16) * e.attention_flops * tp
+    read_s = layer_kv_bytes(model, kv_precision) / kv_shards(model, tp) / (gpu.memory_bytes_per_s * e.attention_memory)
+    if (latent := model.latent) is None:
+        flop_s = 4 * model.num_heads * model.head_dim / flops_per_s
+        return _Attention(flop_s, max(read_s, flop_s))
+    prefill = 2 * model.num_heads * (latent.nope_dim + latent.rope_dim + latent.value_dim)
+    decode = 2 * model.num_heads * (2 * latent.kv_rank + latent.rope_dim)
+    return _Attention(prefill / flops_per_s, max(read_s, decode / flops_per_s))
 
 
 def _gemm_flops_per_s(gpu: GpuSpec, precision: Precision, e: Efficiency) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.kv import kv_capacity_tokens, kv_precision_of, weight_bytes
+from fleetctl.core.perf.sequence_kv import SequenceKv, sequence_kv
 from fleetctl.core.perf.step import StepModel, step_model
 from fleetctl.core.placement import ruled_out
 from fleetctl.core.plan.layouts import (
@@ -87,6 +88,11 @@ class Instance:
         if found is None:
             raise ValueError("an instance is sold under some market")
         return found
+
+    @property
+    def sequence_kv(self) -> SequenceKv:
+        """Return what a sequence takes of a rank's KV cache besides a token for each of its own."""
+        return sequence_kv(self.card, self.kv_precision, self.tensor_parallel)
 
     def kv_tokens(self, *, gpu_memory_utilization: float, max_num_batched_tokens: int) -> int:
         """Return how many tokens of KV cache fit one rank; 0 when the weights do not."""

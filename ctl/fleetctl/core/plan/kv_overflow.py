@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
 from fleetctl.model.eviction import EvictionRules
 from fleetctl.units import format_fraction
 
@@ -25,8 +26,9 @@ class KvOverflow:
     answers are found more often. The bound is Chernoff's, on a compound Poisson sum: never too low, and some times too high.
     """
 
-    def __init__(self, demand: LaneDemand) -> None:
-        prompts, outputs = demand.prompt.points, demand.output.points
+    def __init__(self, demand: LaneDemand, kept: SequenceKv = ALIKE) -> None:
+        outputs, answer = demand.output.points, demand.output.mean
+        prompts = [prompt + kept.besides(prompt + answer) for prompt in demand.prompt.points]
         longest = max(prompts) + max(outputs)
         self._moments: list[tuple[float, float]] = []  # exponent, mean of exp(exponent x tokens held) - 1
         for scaled in _EXPONENTS:

@@ -130,7 +130,7 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
     each = "" if result.instance.ranks == 1 else " of each rank"
     memory = (
         f"KV cache{each} holds {settings.kv_tokens:,} tokens; {state.state.running:.3g} running sequences of "
-        f"{replica.resident_tokens:.0f} need {state.state.running * replica.resident_tokens:,.0f}"
+        f"{replica.held_tokens:.0f} need {state.state.running * replica.held_tokens:,.0f}"
     )
     return (
         enough,

@@ -58,7 +58,10 @@ def _limit(lane: LaneSpec, found: Sequence[Instance]) -> str:
     """Return what limits the length of a request: what the model takes, or the KV cache holds."""
     taken = found[0].card.context_tokens_max
     share = lane.launch.gpu_memory_utilization or GPU_MEMORY_UTILIZATION
-    held = max(i.kv_tokens(gpu_memory_utilization=share, max_num_batched_tokens=CHUNKS[-1]) for i in found)
+    held = max(
+        i.sequence_kv.longest(i.kv_tokens(gpu_memory_utilization=share, max_num_batched_tokens=CHUNKS[-1]))
+        for i in found
+    )
     return f", and the model takes {taken:,} tokens, the KV cache of a replica {held:,} at most"
 
 

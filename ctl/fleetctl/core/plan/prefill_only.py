@@ -227,7 +227,7 @@ def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
     if result is None:
         return claim + f"by the full model no number of {label} keeps this lane's promises"
     replica = result.state.replica
-    fitting = math.floor(result.settings.kv_tokens * (1 - KV_FREE) / replica.resident_tokens)
+    fitting = math.floor(result.settings.kv_tokens * (1 - KV_FREE) / replica.held_tokens)
     return claim + (
         f"its KV cache holds {fitting}, it saturates at {replica.knee_rps:.3g} rps, and the full model asks for "
         f"{result.needed} replicas. Use --sizing full."

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
+from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
 from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens
 from fleetctl.core.plan.kv_overflow import KvOverflow
 from fleetctl.core.plan.workload import Z_99, LaneDemand
@@ -47,6 +48,7 @@ class ReplicaModel:
     batched_tokens_max: int
     seqs_max: int
     kv_tokens: int = 0  # that its cache holds; 0: not asked for
+    sequence_kv: SequenceKv = ALIKE
 
     @cached_property
     def work(self) -> tuple[tuple[float, float], ...]:
@@ -76,9 +78,14 @@ class ReplicaModel:
         output = self.demand.output
         return self.demand.prompt.mean + output.second_moment / (2 * output.mean)
 
+    @property
+    def held_tokens(self) -> float:
+        """Tokens of cache that a sequence takes, over the time it decodes."""
+        return self.sequence_kv.held(self.resident_tokens)
+
     @cached_property
     def _overflow(self) -> KvOverflow:
-        return KvOverflow(self.demand)
+        return KvOverflow(self.demand, self.sequence_kv)
 
     def overflows(self, state: SteadyState) -> float:
         """Return the most that the chance can be that its sequences need more KV cache than it has; those read are resident too."""

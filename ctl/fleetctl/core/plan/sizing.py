@@ -97,6 +97,7 @@ def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) ->
         batched_tokens_max=settings.batched_tokens,
         seqs_max=settings.running_max,
         kv_tokens=settings.kv_tokens,
+        sequence_kv=instance.sequence_kv,
     )
 
 
@@ -127,9 +128,9 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
     limits = {
         # Half of an iteration's room stays for prompts, or a full batch would starve them.
         Constraint.DECODE: min(SEQS_MAX, batched_tokens // 2),
-        Constraint.KV_MEMORY: kv_tokens // model_len
+        Constraint.KV_MEMORY: math.floor(kv_tokens / instance.sequence_kv.held(model_len))
         if instance.reserves_context
-        else math.floor(kv_tokens * (1 - KV_FREE) / probe.resident_tokens),
+        else math.floor(kv_tokens * (1 - KV_FREE) / instance.sequence_kv.held(probe.resident_tokens)),
         Constraint.ITL: _seqs_within_itl(lane, probe),
     }
     batch_slots = min(limits, key=lambda c: limits[c])
@@ -189,15 +190,15 @@ def _model_len(lane: LaneSpec, instance: Instance, demand: LaneDemand, kv_tokens
     cache than was reckoned with would refuse to start. Where each seat holds a whole context it is as long as expected.
     """
     tail = demand.prompt.points[-1] + demand.output.points[-1]
-    longest = instance.card.context_tokens_max
-    most = min(longest, kv_tokens)
+    longest, held = instance.card.context_tokens_max, instance.sequence_kv
+    most = min(longest, held.longest(kv_tokens))
     if lane.launch.max_model_len is not None:
         return lane.launch.max_model_len if lane.launch.max_model_len <= most else 0
     if most < min(tail, longest):
         return 0
     if instance.reserves_context:
         return min(most, _rounded_up(tail))  # whatever is longer costs seats
-    safe = math.floor(kv_tokens * (1 - KV_FREE) / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
+    safe = math.floor(held.longest(math.floor(kv_tokens * (1 - KV_FREE))) / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
     return min(most, max(safe, _rounded_up(tail)))
 
 

@@ -1,0 +1,102 @@
+"""The parameters of the part of a layer that mixes tokens: attention, latent or not, or a recurrence."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fleetctl.catalogue.layer_kinds import latent_attention, linear_widths
+
+if TYPE_CHECKING:
+    from fleetctl.catalogue.config_file import ModelConfig
+    from fleetctl.model.catalogue import LatentAttention
+
+_QKV_BIASED = ("qwen2", "qwen2_moe")
+_NORMED_HEADS = ("qwen3", "qwen3_moe", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe")
+_NORMED_ALL = ("cohere", "cohere2", "minimax_m2")
+_GATED = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # queries come with a gate as wide
+
+
+def head_counts(config: ModelConfig) -> tuple[int, int, int]:
+    """Return (heads, heads of keys and values, a head's width); a latent attention's keys are each head's own."""
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    latent = latent_attention(config)
+    if latent is not None:
+        return heads, heads, latent.nope_dim + latent.rope_dim
+    if config.family == "falcon":
+        grouped = config.says("new_decoder_architecture")
+        kv_heads = config.number("num_kv_heads", default=heads) if grouped or not config.says("multi_query") else 1
+        return heads, kv_heads, hidden // heads
+    return (
+        heads,
+        config.number("num_key_value_heads", default=heads),
+        config.number("head_dim", default=hidden // heads),
+    )
+
+
+def attention_params(config: ModelConfig) -> int:
+    """Return one attention layer's parameters, norms of queries and keys included."""
+    latent = latent_attention(config)
+    if latent is not None:
+        return _latent(config, latent)
+    family, hidden = config.family, config.number("hidden_size")
+    heads, kv_heads, width = head_counts(config)
+    query, key_value = heads * width, kv_heads * width
+    count = 2 * hidden * query + 2 * hidden * key_value
+    if family in _GATED and config.says("attn_output_gate", default=True):
+        count += hidden * query
+    has_bias = config.says("attention_bias")
+    if family in _QKV_BIASED or has_bias:
+        count += query + 2 * key_value
+    if has_bias and family != "glm4_moe":
+        count += hidden  # the output projection's; Qwen2 and GLM have none there
+    if family == "gpt_oss":
+        count += heads  # the attention sinks
+    return count + _qk_norm(config, heads=heads, kv_heads=kv_heads, width=width)
+
+
+def recurrent_params(config: ModelConfig) -> int:
+    """Return one recurrent layer's parameters: a gated delta net's, Mamba's or Mamba 2's."""
+    hidden = config.number("hidden_size")
+    if config.family in _GATED:
+        keys, values = linear_widths(config)
+        heads = config.number("linear_num_value_heads")
+        convolution = (2 * keys + values) * config.number("linear_conv_kernel_dim", default=4)
+        into = hidden * (2 * keys + 2 * values + 2 * heads)
+        return into + convolution + 2 * heads + config.number("linear_value_head_dim") + values * hidden
+    if config.family == "jamba":
+        return _mamba(config, hidden)
+    heads, groups = config.number("mamba_num_heads"), config.number("n_groups")
+    inner, state = heads * config.number("mamba_head_dim"), config.number("ssm_state_size")
+    convolved = inner + 2 * groups * state
+    into = hidden * (inner + convolved + heads)
+    return into + convolved * (config.number("conv_kernel", default=4) + 1) + 3 * heads + inner + inner * hidden
+
+
+def _mamba(config: ModelConfig, hidden: int) -> int:
+    inner, state = config.number("mamba_expand", default=2) * hidden, config.number("mamba_d_state", default=16)
+    rank = config.values.get("mamba_dt_rank")
+    rank = rank if isinstance(rank, int) else math.ceil(hidden / 16)
+    count = 2 * hidden * inner + inner * (config.number("mamba_d_conv", default=4) + 1)  # the convolution's bias
+    count += inner * (rank + 2 * state) + (rank + 1) * inner + inner * (state + 1)
+    return count + rank + 2 * state + inner * hidden
+
+
+def _latent(config: ModelConfig, latent: LatentAttention) -> int:
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    query, rank = heads * (latent.nope_dim + latent.rope_dim), config.count("q_lora_rank")
+    count = hidden * rank + rank + rank * query if rank else hidden * query
+    count += hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
+    count += latent.kv_rank * heads * (latent.nope_dim + latent.value_dim) + heads * latent.value_dim * hidden
+    if latent.index_bytes:
+        width, index_heads = config.number("index_head_dim"), config.number("index_n_heads")
+        count += rank * width * index_heads + hidden * width + 2 * width + hidden * index_heads
+    return count
+
+
+def _qk_norm(config: ModelConfig, *, heads: int, kv_heads: int, width: int) -> int:
+    """Return the parameters of a layer's norms of queries and keys: one of a head's width each, or one a head."""
+    if config.family in _NORMED_ALL:
+        return (heads + kv_heads) * width if config.says("use_qk_norm") else 0
+    has_one = config.family in _NORMED_HEADS or (config.family == "glm4_moe" and config.says("use_qk_norm"))
+    return 2 * width if has_one else 0
