@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.catalogue.known import load_catalogue
-from fleetctl.core.perf.frontend import FRONTEND_S
+from fleetctl.core.perf.frontend import FRONTEND_S, forecast_errors
 from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens, efficiency_of, step_model
 from fleetctl.model.catalogue import Precision
 from tests.plan.replay import Served, replay
@@ -32,6 +32,8 @@ CATALOGUE = load_catalogue()
 CHUNK_TOKENS = 2048
 KNEE_STEP_RPS = 4.0
 FIRST_WAVE_SHARE = 1 / 8  # closed loops start all clients at once; eight rounds is what their own TTFT suggests
+
+ASKED_DENSE, ASKED_MOE = (0.05, 0.10), (0.10, 0.20)  # medians of (TPOT, TTFT) on rows that were not fitted
 
 # Which closed-loop rows had a say in a constant: the collective's at 70B TP4 and TP8, the expert kernels' at gpt-oss.
 FITTED = {
@@ -49,13 +51,29 @@ def instance(model: str, gpu: str, tensor_parallel: int, precision: Precision) -
     )  # fmt: skip
 
 
-def say(name: str, tpot: list[float], ttft: list[float]) -> None:
-    def column(errors: list[float]) -> str:
-        if not errors:
-            return "      -       -"
-        return f"{statistics.median(abs(e) for e in errors):7.1%} {statistics.median(errors):+7.1%}"
+def say(name: str, tpot: list[float], ttft: list[float], *, gpu: str = "H100") -> None:
+    """Print the medians of a data set, and how many of its rows lie inside the interval that a plan prints."""
+    interval = forecast_errors(CATALOGUE.gpus[gpu])
 
-    print(f"{name:52s} {max(len(tpot), len(ttft)):5d}  {column(tpot)}   {column(ttft)}")
+    def column(errors: list[float], width: float) -> str:
+        if not errors:
+            return "      -       -      -"
+        inside = sum(-width <= 1 / (1 + e) - 1 <= width for e in errors) / len(errors)
+        return f"{statistics.median(abs(e) for e in errors):7.1%} {statistics.median(errors):+7.1%} {inside:6.0%}"
+
+    print(f"{name:52s} {max(len(tpot), len(ttft)):5d}  {column(tpot, interval[0])}   {column(ttft, interval[1])}")
+    ask = ASKED_MOE if "oss" in name else ASKED_DENSE
+    for what, errors, limit in (("TPOT", tpot, ask[0]), ("TTFT", ttft, ask[1])):
+        if errors and "fitted" not in name and (found := statistics.median(abs(e) for e in errors)) > limit:
+            print(f"    FAILS: {what} {found:.1%}, asked {limit:.0%}")
+
+
+def row(words: str, *figures: tuple[str, float, float]) -> None:
+    """Print one measured row beside what is modelled: (name, modelled, measured) in seconds."""
+    print(
+        f"    {words:30s}"
+        + "".join(f"  {n} {got * 1e3:9.1f} of {want * 1e3:9.1f} ms {got / want - 1:+7.1%}" for n, got, want in figures)
+    )
 
 
 def closed_loop(step: StepModel, clients: int, prompt: int, output: int) -> tuple[float, float]:
@@ -80,21 +98,26 @@ def silicon(path: Path) -> None:
     }
     groups: dict[str, tuple[list[float], list[float]]] = {}
     seen = set()
-    for row in csv.DictReader(path.open()):
-        ttft_s, tpot_s = float(row["silicon_ttft_ms"]) / 1e3, float(row["silicon_tpot_ms"]) / 1e3
-        clients, tp = int(float(row["concurrency"])), int(float(row["tp_size"]))
-        key = (row["model_path"], row["backend"], row["isl"], row["osl"], tp, clients)
+    for each in csv.DictReader(path.open()):
+        ttft_s, tpot_s = float(each["silicon_ttft_ms"]) / 1e3, float(each["silicon_tpot_ms"]) / 1e3
+        clients, tp = int(float(each["concurrency"])), int(float(each["tp_size"]))
+        key = (each["model_path"], each["backend"], each["isl"], each["osl"], tp, clients)
         # Past the KV cliff (seconds of TTFT) there is no steady state to compare with.
-        if row["model_path"] not in known or clients > 64 or ttft_s > 3.0 or key in seen:
+        if each["model_path"] not in known or clients > 64 or ttft_s > 3.0 or key in seen:
             continue
         seen.add(key)
-        step = instance(row["model_path"], "H100", tp, known[row["model_path"]])
-        tpot, ttft = closed_loop(step, clients, int(row["isl"]), int(row["osl"]))
-        fitted = FITTED.get((row["model_path"], tp), "")
-        name = f"silicon {row['model_path'].split('/')[1]} {row['backend']} TP{tp}{fitted}"
+        step = instance(each["model_path"], "H100", tp, known[each["model_path"]])
+        tpot, ttft = closed_loop(step, clients, int(each["isl"]), int(each["osl"]))
+        fitted = FITTED.get((each["model_path"], tp), "")
+        name = f"silicon {each['model_path'].split('/')[1]} {each['backend']} TP{tp}{fitted}"
+        row(
+            f"{name[8:30]} TP{tp} {each['isl']}/{each['osl']} x{clients}",
+            ("TPOT", tpot, tpot_s),
+            ("TTFT", ttft, ttft_s),
+        )
         errors = groups.setdefault(name, ([], []))
         errors[0].append(tpot / tpot_s - 1)
-        if row["backend"] == "vllm":  # the others' TTFT is the burst alone
+        if each["backend"] == "vllm":  # the others' TTFT is the burst alone
             errors[1].append(ttft / ttft_s - 1)
     for name, (tpots, ttfts) in sorted(groups.items()):
         say(name, tpots, ttfts)
@@ -117,17 +140,21 @@ def kubecon(path: Path) -> None:
     rows = list(csv.DictReader(path.open()))
     for variant, seqs in (("vllm", 128), ("vllm+batch_size", 256)):
         tpots, medians, tails, knee = [], [], [], 0.0
-        for row in (r for r in rows if r["variant"] == variant):
-            rps, done = float(row["achieved_rps"]), float(row["done_rps"])
+        for each in (r for r in rows if r["variant"] == variant):
+            rps, done = float(each["achieved_rps"]), float(each["done_rps"])
             knee = max(knee, done)
-            if float(row["ttft_p99_ms"]) > 1000:
+            if float(each["ttft_p99_ms"]) > 1000:
                 continue
-            served = poisson(rps, 3000, round(float(row["prompt_mean"])), round(float(row["out_mean"])))
+            served = poisson(rps, 3000, round(float(each["prompt_mean"])), round(float(each["out_mean"])))
             replay(step, served, seqs_max=seqs, batched_tokens_max=CHUNK_TOKENS)
-            tpots.append(statistics.median(r.tpot_s for r in served) / float(row["tpot_derived_ms"]) * 1e3 - 1)
+            tpots.append(statistics.median(r.tpot_s for r in served) / float(each["tpot_derived_ms"]) * 1e3 - 1)
             ttft = [FRONTEND_S + r.ttft_s for r in served]
-            medians.append(statistics.median(ttft) / float(row["ttft_p50_ms"]) * 1e3 - 1)
-            tails.append(p99(ttft) / float(row["ttft_p99_ms"]) * 1e3 - 1)
+            row(f"{variant} {rps:.0f} rps",
+                ("TPOT", statistics.median(r.tpot_s for r in served), float(each["tpot_derived_ms"]) / 1e3),
+                ("TTFT P50", statistics.median(ttft), float(each["ttft_p50_ms"]) / 1e3),
+                ("P99", p99(ttft), float(each["ttft_p99_ms"]) / 1e3))  # fmt: skip
+            medians.append(statistics.median(ttft) / float(each["ttft_p50_ms"]) * 1e3 - 1)
+            tails.append(p99(ttft) / float(each["ttft_p99_ms"]) * 1e3 - 1)
         fitted = ", TPOT fitted" if variant == "vllm" else ""
         say(f"kubecon25 {variant}, TTFT P50{fitted}", tpots, medians)
         say(f"kubecon25 {variant}, TTFT P99", [], tails)
@@ -150,9 +177,11 @@ def rtx_log(path: Path) -> None:
     replay(step, served, seqs_max=128, batched_tokens_max=CHUNK_TOKENS)
     measured = [(r["last_token_ts"] - r["first_token_ts"]) / (r["output_toks"] - 1) for r in rows]
     ttfts = [r["first_token_ts"] - r["queued_ts"] for r in rows]
+    for s, r, m, t in list(zip(served, rows, measured, ttfts, strict=True)):
+        row(f"{r['request_id']} {s.prompt_tokens}/{s.output_tokens}", ("TPOT", s.tpot_s, m), ("TTFT", s.ttft_s, t))
     say("LLMServingSim Llama-3.1-8B vLLM RTX PRO 6000",
         [s.tpot_s / m - 1 for s, m in zip(served, measured, strict=True)],
-        [s.ttft_s / m - 1 for s, m in zip(served, ttfts, strict=True)])  # fmt: skip
+        [s.ttft_s / m - 1 for s, m in zip(served, ttfts, strict=True)], gpu="RTX PRO 6000")  # fmt: skip
     print(f"    TTFT P99: modelled {p99([s.ttft_s for s in served]):.1f} s, measured {p99(ttfts):.1f} s")
 
 
@@ -185,7 +214,9 @@ def kernels(directory: Path) -> None:
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    print(f"{'data set':52s} {'rows':>5s}  {'TPOT |e|':>7s} {'bias':>7s}   {'TTFT |e|':>7s} {'bias':>7s}   (medians)")
+    print(
+        f"{'data set':52s} {'rows':>5s}  {'TPOT |e|':>7s} {'bias':>7s} inside   {'TTFT |e|':>7s} {'bias':>7s} inside (medians)"
+    )
     for name, judge in (
         ("silicon_dense_h100.csv", silicon),
         ("inference_perf_kubecon25_llama31_8b_h100.csv", kubecon),

@@ -39,7 +39,7 @@ def test_quickstart_is_planned_as_its_comments_say() -> None:
         offerings=offerings(),
         profile_hash=profile_hash(profile),
     )
-    assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 2, "batch": 1}
+    assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 3, "batch": 1}
     assert {lane.gpu for lane in plan.lanes} == {"L40S"}
     assert sum(lane.on_demand for lane in plan.lanes) > 0
     assert sum(lane.spot for lane in plan.lanes) > 0

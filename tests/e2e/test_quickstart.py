@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-LANES = {"short": 3, "long": 2, "batch": 1}
+LANES = {"short": 3, "long": 3, "batch": 1}
 WAIT_S = 120.0
 
 

@@ -60,7 +60,7 @@ def test_tensor_parallel_decode_is_near_the_measured(tp: int, measured_ms: float
     [
         ("H200", Precision.BF16, 120.4), ("H200", Precision.FP8, 66.2), ("B200", Precision.BF16, 55.6),
         ("B200", Precision.FP8, 40.0), ("A100-80GB", Precision.BF16, 328), ("H100", Precision.BF16, 119.1),
-        ("H100", Precision.FP8, 73.4),
+        ("H100", Precision.FP8, 73.4), ("L40S", Precision.BF16, 403), ("L40S", Precision.FP8, 263),
     ],
 )  # fmt: skip
 def test_gemms_of_each_gpu_take_what_its_own_kernels_were_measured_to(

@@ -38,10 +38,12 @@ async def test_packaged_profile_plans_within_its_own_bounds_and_promises(name: s
     assert sum(lane.rps for lane in plan.lanes) == pytest.approx(profile.workload.peak_rps)
 
 
-async def test_quickstart_is_six_l40s_by_its_minima_with_room_to_spare() -> None:
+async def test_quickstart_is_seven_l40s_with_room_to_spare() -> None:
     plan = await plan_profile(plugins_site(), find_profile("quickstart"))
-    assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 2, "batch": 1}
-    assert {lane.constraint for lane in plan.lanes} == {Constraint.MINIMUM}
+    assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 3, "batch": 1}
+    assert {lane.lane: lane.constraint for lane in plan.lanes} == {
+        "short": Constraint.MINIMUM, "long": Constraint.PREFILL, "batch": Constraint.MINIMUM,
+    }  # fmt: skip
     assert {lane.gpu for lane in plan.lanes} == {"L40S"}
     assert plan.gpu_spec is not None
     assert plan.lane("batch").spot == 1

@@ -67,6 +67,7 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     windowed: WindowedLayers | None = None
     recurrent: RecurrentLayers | None = None
     routed_params: int | None = None
+    expert_width: int | None = None
     encoder_params: int | None = None
     weights: CheckpointWeights | None = None
     source: str = ""

@@ -75,6 +75,7 @@ def model_card_from_config(path: Path) -> ModelCard:
         windowed=kinds.windowed,
         recurrent=kinds.recurrent,
         routed_params=mlps.routed or None,
+        expert_width=mlps.intermediate if mlps.routed else None,
         encoder_params=encoder_params(config),
         weights=checkpoint_weights(quantized, native, expert_width=mlps.intermediate if mlps.routed else None),
         source=str(path),

@@ -42,7 +42,7 @@ def demo(
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Bring up the quickstart fleet under built-in traffic: six emulated replicas in three lanes, and the TUI on it.
+    """Bring up the quickstart fleet under built-in traffic: seven emulated replicas in three lanes, and the TUI on it.
 
     On quitting it asks whether to leave the fleet up. Without a terminal, or with --no-tui, it prints figures as it
     goes and a summary, takes everything down whatever happens, and exits 5 if a lane missed its SLO, 9 if too few were answered to know.

@@ -128,6 +128,7 @@ class ModelCard:
     windowed: WindowedLayers | None = None
     recurrent: RecurrentLayers | None = None
     routed_params: int | None = None  # of the experts that a router chooses among; None: by attention and embeddings
+    expert_width: int | None = None  # an expert's intermediate size; None: not known, and taken for wide
     encoder_params: int | None = None  # of what sees images, in 16 bits; loaded, and in neither count above
     weights: CheckpointWeights | None = None  # in the native precision; None: every parameter takes its bits
     source: str = ""

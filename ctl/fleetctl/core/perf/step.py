@@ -34,7 +34,14 @@ class Efficiency:
     corner: float = 3.0  # p-norm of compute and memory: 1 is no overlap, infinity a sharp roofline
     kernel_s: float = 4.0e-6  # launch and ramp of one GEMM inside a CUDA graph
     kernels_per_layer: float = 6.0  # four projections, norms and activation fused into two
-    expert_kernels_per_layer: float = 6.0  # besides: router, top-k, permute, grouped GEMMs, combine
+    expert_kernels_per_layer: float = 3.0  # besides: router, top-k and permute, combine; by TPOT of gpt-oss-120b TP2
+    # Experts' grouped GEMMs on H100, vLLM 0.24 (aiconfigurator-core 0.12.0): what a token more costs at thousands of them, over
+    # gpt-oss-120b's and Qwen3-235B's and TP 1 to 8: share x width / (width + narrow), within 9 %. Little overlaps.
+    expert_flops: float = 0.58  # of the 16-bit peak, weights of 16 or 4 bits
+    expert_flops_8bit: float = 0.31  # of the 8-bit peak, FP8 in blocks
+    expert_narrow: float = 160.0
+    expert_corner: float = 1.5
+    expert_corner_4bit: float = 1.0
     attention_memory: float = 0.80  # KV streamed by decode attention
     attention_flops: float = 0.72  # flash attention over a prompt, of the 16-bit peak
     attention_kernel_s: float = 10.6e-6
@@ -93,6 +100,8 @@ class StepModel:
     dense_read_s: float  # weights every iteration streams
     expert_read_s: float  # all experts' weights; a batch touches a part
     expert_miss: float  # chance that one token leaves a given expert cold; 1: no experts
+    expert_flop_s: float  # per token
+    expert_corner: float
     token_read_s: float  # activations, per token
     token_flop_s: float  # per token
     head_read_s: float
@@ -113,8 +122,6 @@ class StepModel:
             return 0.0
         p = self.corner
         read = self.dense_read_s + tokens * self.token_read_s
-        if self.expert_read_s:
-            read += self.expert_read_s * (1.0 - self.expert_miss**tokens)
         sampled = seqs + 1 if prefill else seqs
         total: float = (
             (read**p + (tokens * self.token_flop_s) ** p) ** (1.0 / p)
@@ -124,6 +131,10 @@ class StepModel:
             + tokens * self.token_link_s
             + self.fixed_s
         )
+        if self.expert_read_s:
+            q = self.expert_corner
+            touched_s = self.expert_read_s * (1.0 - self.expert_miss**tokens)
+            total += (touched_s**q + (tokens * self.expert_flop_s) ** q) ** (1.0 / q)
         if self.window_tokens:
             # Of means, which is no less than the mean over tokens: a window cuts the long ones only.
             total += min(prefill_context, prefill * self.window_tokens) * self.window_flop_s
@@ -199,7 +210,9 @@ def step_model(  # noqa: PLR0913  # an instance is named by all of these
         expert_read_s=experts * each.expert_bytes / weights_bytes_per_s,
         expert_miss=1.0 - (active - dense) / experts if experts else 1.0,
         token_read_s=layers * activation_bytes_per_token(model, tp) / (gpu.memory_bytes_per_s * e.memory),
-        token_flop_s=2 * active / flops,
+        token_flop_s=2 * (dense if experts else active) / flops,
+        expert_flop_s=2 * (active - dense) / (_expert_flops_per_s(model, gpu, precision, tp, e)) if experts else 0.0,
+        expert_corner=e.expert_corner_4bit if precision is Precision.INT4 else e.expert_corner,
         head_read_s=2.0 * head / read_bytes_per_s,
         head_flop_s=2 * head / (flops_16bit * e.flops_16bit * tp),
         context_flop_s=whole * attention.prefill_s,
@@ -239,6 +252,16 @@ def _gemm_flops_per_s(gpu: GpuSpec, precision: Precision, e: Efficiency) -> floa
     """Return achieved GEMM FLOP/s; a GPU without the format's tensor cores dequantises and computes in 16 bits."""
     eight_bit = precision in (Precision.FP8, Precision.INT8) and precision.value in gpu.flops
     return gpu.flops_per_s(precision) * (e.flops_8bit if eight_bit else e.flops_16bit)
+
+
+def _expert_flops_per_s(model: ModelCard, gpu: GpuSpec, precision: Precision, tp: int, e: Efficiency) -> float:
+    """Return what experts' GEMMs achieve on all ranks: the narrower a rank's slice of one, the less."""
+    eight_bit = precision in (Precision.FP8, Precision.INT8) and precision.value in gpu.flops
+    share = e.expert_flops_8bit if eight_bit else e.expert_flops
+    if model.expert_width is not None:
+        width = model.expert_width / tp
+        share *= width / (width + e.expert_narrow)
+    return gpu.flops_per_s(precision) * share * tp
 
 
 def _dense_and_expert_params(model: ModelCard) -> tuple[float, float]:
