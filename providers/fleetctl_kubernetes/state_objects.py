@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, CredentialsError, ProviderError, QuotaError, StateError
+from fleetctl.object_stores.retrying import UnansweredError, until_answered
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 from fleetctl_kubernetes.connection import (
     ClusterConnection,
@@ -43,8 +43,6 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _LAWFUL_KEY = re.compile(r"[a-z0-9]([-a-z0-9/]{0,180}[a-z0-9])?")
 _CALL_S_MAX = 10.0
-_AGAIN_S = 0.1
-_AGAIN_S_MAX = 2.0
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _MERGE = "application/merge-patch+json"
@@ -117,7 +115,7 @@ class ConfigMapObjects:
         except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
             try:
                 self._translate(exc)
-            except _UnansweredError as passing:
+            except UnansweredError as passing:
                 raise UnconfirmedWriteError(passing.message) from exc
             except _AbsentObjectError as missing:
                 if replaces is None:
@@ -225,21 +223,10 @@ class ConfigMapObjects:
 
     def _trying(self, call: Callable[[], T]) -> T:
         """Make a call that changes nothing when made twice, until it is answered or the deadline is past."""
-        until_s, pause_s = SYSTEM_CLOCK.monotonic_s() + self._deadline_s, _AGAIN_S
-        while True:
-            try:
-                return call()
-            except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
-                try:
-                    self._translate(exc)
-                except _UnansweredError as passing:
-                    if SYSTEM_CLOCK.monotonic_s() + pause_s > until_s:
-                        raise StateError(
-                            f"{self.location} has not answered for {self._deadline_s:g} s: {passing.message}",
-                            hint="it is tried again; look at the API server with `kubectl get --raw /readyz`",
-                        ) from exc
-                    SYSTEM_CLOCK.sleep_blocking(pause_s)
-                    pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+        return until_answered(
+            call, translate=self._translate, deadline_s=self._deadline_s, location=self.location,
+            hint="it is tried again; look at the API server with `kubectl get --raw /readyz`",
+        )  # fmt: skip
 
     def _translate(self, exc: Exception) -> NoReturn:
         """Raise an error of the state for one of a call's."""
@@ -260,16 +247,12 @@ class ConfigMapObjects:
             case RejectedRequestError():
                 raise StateError(f"{self.location}: {exc.message}", hint="see `fleetctl doctor`") from exc
             case ProviderError():
-                raise _UnansweredError(f"{self.location}: {exc.message}") from exc
+                raise UnansweredError(f"{self.location}: {exc.message}") from exc
             case _:
                 raise exc
 
     def _no_namespace(self, missing: _AbsentObjectError) -> StateError:
         return StateError(missing.message, hint=f"kubectl create namespace {self._namespace}")
-
-
-class _UnansweredError(StateError):
-    """The same call may succeed in a moment."""
 
 
 class _AbsentObjectError(StateError):

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import ConfigError, CredentialsError, StateError
+from fleetctl.object_stores.retrying import UnansweredError, until_answered
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 _BUCKET = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]")
 _CALL_S_MAX = 10.0
-_AGAIN_S = 0.1
-_AGAIN_S_MAX = 2.0
 # The conditions of other writers: 412 of a version that is not there any more, 409 of a write that runs beside ours.
 _OUTDATED = ("PreconditionFailed",)
 _PASSING = (
@@ -82,7 +80,7 @@ class S3Objects:
         except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
             try:
                 self._translate(exc)
-            except _PassingError as passing:
+            except UnansweredError as passing:
                 raise UnconfirmedWriteError(passing.message) from exc
             except _MissingError as missing:  # If-Match on what is not there
                 raise OutdatedVersionError(missing.message) from exc
@@ -121,21 +119,10 @@ class S3Objects:
 
     def _trying(self, call: Callable[[], T]) -> T:
         """Make a call that changes nothing when made twice, until it is answered or the deadline is past."""
-        until_s, pause_s = SYSTEM_CLOCK.monotonic_s() + self._deadline_s, _AGAIN_S
-        while True:
-            try:
-                return call()
-            except Exception as exc:  # noqa: BLE001  # sorted by what it is, and raised again
-                try:
-                    self._translate(exc)
-                except _PassingError as passing:
-                    if SYSTEM_CLOCK.monotonic_s() + pause_s > until_s:
-                        raise StateError(
-                            f"{self.location} has not answered for {self._deadline_s:g} s: {passing.message}",
-                            hint="it is tried again; look at the network, and at AWS_ENDPOINT_URL_S3 where it is set",
-                        ) from exc
-                    SYSTEM_CLOCK.sleep_blocking(pause_s)
-                    pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+        return until_answered(
+            call, translate=self._translate, deadline_s=self._deadline_s, location=self.location,
+            hint="it is tried again; look at the network, and at AWS_ENDPOINT_URL_S3 where it is set",
+        )  # fmt: skip
 
     def _translate(self, exc: Exception) -> NoReturn:
         from botocore import exceptions as botocore
@@ -147,7 +134,7 @@ class S3Objects:
         ):
             raise CredentialsError(f"{self.location}: {exc}", hint="see `aws sts get-caller-identity`") from exc
         if isinstance(exc, botocore.HTTPClientError | botocore.ResponseStreamingError):
-            raise _PassingError(str(exc)) from exc
+            raise UnansweredError(str(exc)) from exc
         if isinstance(exc, botocore.BotoCoreError | ValueError):
             raise ConfigError(f"{self.location}: {exc}", hint="look at the AWS_ variables and ~/.aws/config") from exc
         raise exc
@@ -167,17 +154,13 @@ class S3Objects:
         if status == "404":
             raise _MissingError(message)
         if code in _PASSING or status in _PASSING:
-            raise _PassingError(message) from exc
+            raise UnansweredError(message) from exc
         if code in _REFUSED or status == "403":
             raise CredentialsError(
                 message,
                 hint="it takes s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the prefix",
             ) from exc
         raise StateError(message, hint="see `fleetctl doctor`") from exc
-
-
-class _PassingError(StateError):
-    """The same call may succeed in a moment."""
 
 
 class _MissingError(StateError):
