@@ -12,7 +12,7 @@ from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
-from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NotThereError
+from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NoAnswerError, NotThereError
 from fleetctl_kubernetes.device_claims import DeviceClaims
 from fleetctl_kubernetes.events import PodEvents
 from fleetctl_kubernetes.group_members import group_of, set_of
@@ -121,10 +121,13 @@ class KubernetesProvider:
         """Create a pod each; a name follows from a token, so none has two, whoever asks and however the first asker died."""
         fleets = {(request.owner, request.fleet) for request in requests}
         self._kept |= fleets
-        anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
-        for owner, fleet in sorted(fleets):
-            lanes = {label_value(each.lane) for each in requests if (each.owner, each.fleet) == (owner, fleet)}
-            await self._lanes.refuse_strangers(owner, fleet, lanes)
+        try:
+            anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
+            for owner, fleet in sorted(fleets):
+                lanes = {label_value(each.lane) for each in requests if (each.owner, each.fleet) == (owner, fleet)}
+                await self._lanes.refuse_strangers(owner, fleet, lanes)
+        except NoAnswerError as exc:
+            raise _unsent(exc) from exc
         creates = (self._result(each, anchors[each.owner, each.fleet], resolve_secrets) for each in requests)
         return tuple(await asyncio.gather(*creates))
 
@@ -251,6 +254,8 @@ class KubernetesProvider:
     ) -> CreateResult:
         try:
             return CreateResult(token=request.token, node=await self._made(request, anchor, resolve_secrets))
+        except NoAnswerError as exc:
+            return CreateResult(token=request.token, error=_unsent(exc))
         except FleetctlError as exc:
             return CreateResult(token=request.token, error=exc)
 
@@ -300,10 +305,10 @@ class KubernetesProvider:
         except CredentialsError as exc:
             if "PriorityClass" not in exc.message:
                 raise
-            # Somebody has taken the class away: it is made again for the next order, which comes with a back-off.
+            # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is looked for again.
             order = order_in(body)
             self._priorities.forget(order.owner, order.fleet)
-            raise ProviderError(exc.message, hint="it is made again with the next order") from exc
+            raise AmbiguousOutcomeError(exc.message, hint="it is looked for again, and so is the order") from exc
         except ConflictError:
             found = await self._pod(name)
             if found is None:
@@ -366,6 +371,11 @@ def _check(request: NodeRequest) -> None:
         )
     if not request.argv:
         raise ConfigError(f"{request.replica_id} has no command", hint="this is a bug in fleetctl; please report it")
+
+
+def _unsent(exc: NoAnswerError) -> AmbiguousOutcomeError:
+    """Return what has the order sent again by the same token: an API server that is away is no failed start of an engine."""
+    return AmbiguousOutcomeError(exc.message, hint=exc.hint)
 
 
 def _taken(request: NodeRequest, other: str) -> ProviderError:
