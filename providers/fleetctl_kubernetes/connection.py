@@ -57,6 +57,14 @@ class RejectedRequestError(ProviderError):
     """The API server takes no such request: made again it is answered the same."""
 
 
+class TerminatingError(ProviderError):
+    """The namespace is being deleted: nothing can be made in it any more."""
+
+
+class NoAnswerError(ProviderError):
+    """A call that changes nothing was not answered, or with an error of the API server's own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiTarget:
     """What a request of one's own to the API server needs: for watches, which the official client only has in threads."""
@@ -195,7 +203,7 @@ class ClusterConnection:
             except (HTTPError, OSError) as exc:
                 message = f"the API server does not answer {what}: {exc}"
                 hint = "look at it with `kubectl get --raw /readyz`"
-                raise (AmbiguousOutcomeError if changes else ProviderError)(message, hint=hint) from exc
+                raise (AmbiguousOutcomeError if changes else NoAnswerError)(message, hint=hint) from exc
         raise AssertionError("the second try returns or raises")
 
     def _forget(self, connection: Any) -> None:  # noqa: ANN401  # untyped
@@ -275,7 +283,7 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
         return QuotaError(message, quota=_quota(message), hint=hint)
     if status == 403 and "is being terminated" in message:
         hint = "somebody deletes it, and all that is in it: take the fleet down, and bring it up in another"
-        return ProviderError(f"the namespace is being deleted: {message}", hint=hint)
+        return TerminatingError(f"the namespace is being deleted: {message}", hint=hint)
     if status in (401, 403):
         hint = "log in again, or have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
         return CredentialsError(f"{what}: {message}", hint=hint)
@@ -286,7 +294,7 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
         return ThrottledError(f"{what}: {message}", retry_after_s=again_s)
     if status >= 500 and changes:
         return AmbiguousOutcomeError(f"{what}: {status} {message}")
-    kind = RejectedRequestError if 400 <= status < 500 else ProviderError
+    kind = RejectedRequestError if 400 <= status < 500 else NoAnswerError
     return kind(f"{what}: {status} {message}")
 
 

@@ -17,6 +17,7 @@ from fleetctl.model.status import FleetStatus
 from fleetctl.ports.host import STATUS_S, FleetProcesses
 from fleetctl_host_local.host import LocalHost
 from fleetctl_kubernetes import placing
+from fleetctl_kubernetes.connection import NotThereError, TerminatingError
 from fleetctl_kubernetes.host_objects import HostObjects
 from fleetctl_kubernetes.pod_calls import PodCalls
 
@@ -65,7 +66,15 @@ class PlacedKubernetesHost(LocalHost):
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
         """Return once the pod's controller answers; apply what is not as it should be. Raises UnavailableError, ProviderError."""
         clock = self._place.clock
-        is_changed = self._have_applied()
+        try:
+            is_changed = self._have_applied()
+        except (NotThereError, TerminatingError):
+            if is_wanted():
+                raise
+            # Its namespace is gone, or goes, with the pod in it: a fleet that is to end is ended from here.
+            self._show(f"{self._calls.namespace} is being deleted or gone; {fleet} is taken down from here")
+            super().ensure_controller(fleet, is_wanted=is_wanted)
+            return
         until_s, looked_s, text = clock.monotonic_s() + _READY_S, clock.monotonic_s() - _LOOK_S, "it is not there yet"
         while clock.monotonic_s() < until_s:
             if self._answers(fleet):
@@ -103,7 +112,13 @@ class PlacedKubernetesHost(LocalHost):
             self._objects.keep_environment(wanted, encode(there))
 
     def processes(self, fleet: str) -> FleetProcesses:
-        """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the pod's."""
+        """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the pod's.
+
+        Where its namespace went a controller may be at work here.
+        """
+        here = super().processes(fleet)
+        if here.has_controller:
+            return here
         lease = self._place.store.lease(fleet)
         if lease is None or not lease.is_living(self._place.clock.now()):
             return FleetProcesses()

@@ -68,9 +68,12 @@ def laptops(cluster: TestCluster) -> Iterator[tuple[Home, Home]]:
     yield first, second
     first.kill_everything()
     second.kill_everything()
-    for namespace in (NAMESPACE, RECORDS):
+    there = {each.metadata.name for each in cluster.core.list_namespace().items} & {NAMESPACE, RECORDS}
+    for namespace in there:
         cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         cluster.core.delete_namespace(namespace)
+    left = lambda: there & {each.metadata.name for each in cluster.core.list_namespace().items}  # noqa: E731
+    until(lambda: not left(), "the namespaces have gone", within_s=60)
     for root in roots:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -267,3 +270,20 @@ def everything(cluster: TestCluster) -> set[tuple[str, str]]:
     of_cluster = {"cluster-role": roles.list_cluster_role, "cluster-binding": roles.list_cluster_role_binding}
     found |= {(kind, each.metadata.name) for kind, listed in of_cluster.items() for each in listed().items}
     return {(kind, name) for kind, name in found if name != "commander"}
+
+
+def test_a_fleet_whose_namespace_is_deleted_is_taken_down_from_the_laptop(
+    cluster: TestCluster, laptops: tuple[Home, Home], tmp_path: Path
+) -> None:
+    laptop, _ = laptops
+    profile = tmp_path / "chat.yaml"
+    profile.write_text(PROFILE.replace("PORT", str(free_port())))
+    laptop.fleetctl("up", str(profile), "--yes", timeout_s=240)
+    cluster.core.delete_namespace(NAMESPACE)
+    gone = lambda: all(each.metadata.name != NAMESPACE for each in cluster.core.list_namespace().items)  # noqa: E731
+    until(gone, "the namespace has gone", within_s=120)
+    laptop.fleetctl("state", "unlock", "chat", "--yes")  # else its lease is waited for, 30 s
+    laptop.fleetctl("down", "chat", "--yes", timeout_s=240)
+    assert laptop.query("ls") == []
+    assert laptop.processes() == []
+    assert not [name for kind, name in everything(cluster) if "chat" in name]
