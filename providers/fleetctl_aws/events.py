@@ -2,66 +2,142 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.node import NodeState
 from fleetctl_aws import tags
 from fleetctl_aws.instances import expires_at, instances_in, notice_tag
-from fleetctl_aws.notices import read_event
+from fleetctl_aws.notices import InstanceEvent, read_event
 from fleetctl_aws.slots import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from fleetctl.clock import Clock
-    from fleetctl.model.node import Node
+    from fleetctl.model.node import Node, Notice
     from fleetctl_aws.connection import AwsConnection
-    from fleetctl_aws.notices import InstanceEvent, NoticeQueue
+    from fleetctl_aws.notices import NoticeQueue
     from fleetctl_aws.settings import AwsSettings
+    from fleetctl_aws.told_notices import InstanceNotices
 
 Object = dict[str, Any]
 # A message ends the wait at once; a process that ends waits for no longer than this.
 _WAIT_S = 5
 _RENEWED_AT_ONCE = 200
+_TOLD_MAX = 1_000
 _ENDING = frozenset({"shutting-down", "terminated"})
 _LIVING = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
 
 
 class InstanceEvents:
-    """Implements NodeEvents on a fleet's queue.
+    """Implements NodeEvents on a fleet's queue, and on what its instances tell of themselves.
 
     Whoever watches a fleet is its controller: it alone renews its instances, so that a listing by anybody keeps none alive.
     """
 
-    def __init__(self, connection: AwsConnection, settings: AwsSettings, clock: Clock, queue: NoticeQueue) -> None:
+    def __init__(
+        self,
+        connection: AwsConnection,
+        settings: AwsSettings,
+        clock: Clock,
+        *,
+        queue: NoticeQueue,
+        notices: InstanceNotices,
+    ) -> None:
         self._connection = connection
         self._settings = settings
         self._clock = clock
         self._queue = queue
+        self._notices = notices
         self._renewed_s: dict[tuple[str, str], float] = {}
 
     async def watch(self, *, owner: str, fleet: str) -> AsyncIterator[Node]:
-        """Yield the instances that messages speak of. Raises ProviderError where queue or renewal fails."""
-        while True:
-            # Notices are not kept waiting by a renewal that fails; it is said once they are read.
-            fault = await self._renewal_fault(owner, fleet)
+        """Yield the instances that messages speak of, or that speak of themselves. Raises ProviderError where queue or renewal fails.
+
+        Without the right to a queue the instances' own word is all there is.
+        """
+        found: asyncio.Queue[Node | ProviderError] = asyncio.Queue(maxsize=1)
+        sources = [
+            asyncio.create_task(self._by_queue(owner, fleet, found)),
+            asyncio.create_task(self._by_instances(owner, fleet, found)),
+        ]
+        try:
+            while True:
+                each = await found.get()
+                if isinstance(each, ProviderError):
+                    raise each
+                yield each
+                found.task_done()
+        finally:
+            for source in sources:
+                source.cancel()
+            await asyncio.gather(*sources, return_exceptions=True)
+
+    async def _by_queue(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
+        """Put in what the queue tells, and what breaks it."""
+        try:
+            while True:
+                await self._read_queue(owner, fleet, found)
+        except ProviderError as exc:
+            await found.put(exc)
+
+    async def _read_queue(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
+        """Put in what the queue tells now, each message deleted once it was taken; and keep the instances' ends put off."""
+        # Notices are not kept waiting by a renewal that fails; it is said once they are read.
+        fault = await self._renewal_fault(owner, fleet)
+        try:
             url = await self._queue.url(owner, fleet)
-            if url is None:
-                raise ProviderError(
-                    f"fleet {fleet} has no queue of EC2's events", hint="it is made before the fleet's first instance"
-                )
-            for message in await self._queue.receive(url, wait_s=_WAIT_S):
-                event = read_event(message.get("Body", ""))
-                for node in await self._instances_of(event, owner, fleet) if event is not None else ():
-                    yield node
-                    if event is not None and event.notice is not None:
-                        await self._keep(node)
-                await self._queue.delete(url, message)
+            messages = await self._queue.receive(url, wait_s=_WAIT_S) if url is not None else []
+        except CredentialsError as exc:
             if fault is not None:
-                raise fault
+                raise fault from exc
+            await self._clock.sleep(_WAIT_S)
+            return
+        if url is None:
+            raise ProviderError(
+                f"fleet {fleet} has no queue of EC2's events", hint="it is made before the fleet's first instance"
+            )
+        for message in messages:
+            await self._take(message, owner, fleet, found)
+            await self._queue.delete(url, message)
+        if fault is not None:
+            raise fault
+
+    async def _take(self, message: Object, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
+        event = read_event(message.get("Body", ""))
+        for node in await self._instances_of(event, owner, fleet) if event is not None else ():
+            await found.put(node)
+            await found.join()
+            if event is not None and event.notice is not None:
+                await self._keep(node)
+
+    async def _by_instances(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
+        """Put in what instances tell of themselves."""
+        told: asyncio.Queue[tuple[str, Notice]] = asyncio.Queue(maxsize=_TOLD_MAX)
+
+        def tell(instance_id: str, notice: Notice) -> None:
+            if not told.full():  # what is left out is told again by the queue, or when the stream is opened anew
+                told.put_nowait((instance_id, notice))
+
+        following = asyncio.create_task(self._notices.follow(owner, fleet, tell))
+        try:
+            while True:
+                instance_id, notice = await told.get()
+                event = InstanceEvent(instance_ids=(instance_id,), notice=notice)
+                nodes = [_as_event(node, event) for node in self._notices.nodes(owner, fleet, instance_id)]
+                for node in nodes:
+                    await found.put(node)
+                for node in nodes[:1]:
+                    await self._keep(node)
+        except ProviderError as exc:
+            await found.put(exc)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def renew(self, owner: str, fleet: str) -> None:
         """Put off the end of every living instance whose last quarter or more of its time is over."""

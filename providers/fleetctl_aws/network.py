@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 PORT = 8000
 PORT_LAST = 8015  # of an instance that as many replicas share as the largest has GPUs
+NOTICE_PORT = 8016  # where an instance tells what its metadata say of its end
 _ALREADY = "InvalidPermission.Duplicate"
 
 
@@ -87,7 +88,7 @@ def own_address() -> str:
 
 
 class SecurityGroups:
-    """A fleet's security group: in from the gateway to the engines' port, out as it is by default."""
+    """A fleet's security group: in from the gateway to the engines' ports and the notices', out as it is by default."""
 
     def __init__(self, connection: AwsConnection, settings: AwsSettings) -> None:
         self._connection = connection
@@ -148,7 +149,7 @@ class SecurityGroups:
 
 
 def _rule(source: str) -> Object:
-    rule: Object = {"IpProtocol": "tcp", "FromPort": PORT, "ToPort": PORT_LAST}
+    rule: Object = {"IpProtocol": "tcp", "FromPort": PORT, "ToPort": NOTICE_PORT}
     if source.startswith("sg-"):
         return rule | {"UserIdGroupPairs": [{"GroupId": source}]}
     if ":" in source:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.node import Notice, NoticeKind
 from fleetctl_aws import tags
 from fleetctl_aws.faults import NoSuchResourceError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fleetctl_aws.connection import AwsConnection
 
 Object = dict[str, Any]
+_log = logging.getLogger("fleetctl_aws")
 INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
@@ -55,7 +57,14 @@ class NoticeQueue:
         return str(found["QueueUrl"])
 
     async def prepare(self, resource: SharedResource) -> None:
-        """Have queue and rule there, and the rule alone allowed to send to the queue."""
+        """Have queue and rule there; where they may not be made, nothing: instances tell their notices themselves."""
+        try:
+            await self._make(resource)
+        except CredentialsError as exc:
+            _log.warning("no queue of EC2's events: %s; instances tell their notices themselves", exc.message)
+
+    async def _make(self, resource: SharedResource) -> None:
+        """Have them there, and the rule alone allowed to send to the queue."""
         owner, fleet = resource.owner, resource.fleet
         name, named = queue_name(owner, fleet), tags.of_fleet(owner, fleet)
         made = await self._connection.change("sqs", "create_queue", QueueName=name, Attributes=_QUEUE, tags=named)
@@ -73,7 +82,13 @@ class NoticeQueue:
             raise ProviderError(f"EventBridge did not take the queue {name}: {put.get('FailedEntries')}")
 
     async def teardown(self, resource: SharedResource) -> None:
-        """Remove the rule, then the queue."""
+        """Remove the rule, then the queue; who may not see them has made none."""
+        try:
+            await self._remove(resource)
+        except CredentialsError as exc:
+            _log.warning("whether there is a queue of EC2's events is not known: %s", exc.message)
+
+    async def _remove(self, resource: SharedResource) -> None:
         name = queue_name(resource.owner, resource.fleet)
         try:
             await self._connection.change("events", "remove_targets", Rule=name, Ids=[_TARGET])

@@ -102,11 +102,12 @@ async def _rights(connection: AwsConnection, settings: AwsSettings, network: Net
     runs = list(dry_runs(network, settings))
     faults = await asyncio.gather(*(_dry_run(connection, operation, given) for _, operation, given in runs))
     lacking = [right for (right, _, _), allowed in zip(runs, faults, strict=True) if not allowed]
-    if not await _may_read_queues(connection):
-        lacking.append("sqs:GetQueueUrl")
     if lacking:
         detail = f"not allowed: {', '.join(sorted(lacking))}"
         return Finding(name="rights", verdict=Verdict.FAIL, detail=detail, hint=f"have them granted; {_POLICY}")
+    if not await _may_read_queues(connection):
+        detail = "sqs:GetQueueUrl is not allowed: notices come from the instances themselves alone"
+        return Finding(name="rights", verdict=Verdict.WARN, detail=detail, hint=f"allow SQS and EventBridge; {_POLICY}")
     detail = f"{len(runs)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
     return Finding(name="rights", verdict=Verdict.OK, detail=detail)
 

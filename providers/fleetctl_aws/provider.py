@@ -25,6 +25,7 @@ from fleetctl_aws.settings import SETTINGS, VARIABLES, AwsSettings
 from fleetctl_aws.shared import SharedParts
 from fleetctl_aws.slots import Slots, nodes_of, parse_node_id
 from fleetctl_aws.tagged import TaggedParts
+from fleetctl_aws.told_notices import InstanceNotices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,9 @@ class AwsProvider:
         """What it can do beyond the calls of the port."""
         return ProviderCapabilities(
             batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX,
-            events=InstanceEvents(self._connection, self._settings, self._clock, self._queue),
+            events=InstanceEvents(
+                self._connection, self._settings, self._clock, queue=self._queue, notices=self._notices
+            ),
             shared=self._shared, preflight=self, settings=self, heads=AwsHeads(self._connection, self._settings),
             offer_lists=self, tagged=TaggedParts(self._connection), variables=VARIABLES,
         )  # fmt: skip
@@ -121,6 +124,7 @@ class AwsProvider:
         wanted = tags.filters(tags.of_fleet(owner, fleet))
         reservations = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
         nodes = [node for instance in instances_in(reservations) for node in nodes_of(instance, now=as_of)]
+        self._notices.note(owner, fleet, nodes)
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
@@ -183,6 +187,10 @@ class AwsProvider:
     @cached_property
     def _slots(self) -> Slots:
         return Slots(self._connection, self._clock)
+
+    @cached_property
+    def _notices(self) -> InstanceNotices:
+        return InstanceNotices(self._clock)
 
     @cached_property
     def _queue(self) -> NoticeQueue:

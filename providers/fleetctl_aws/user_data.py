@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl import resources
 from fleetctl.errors import ConfigError, ProviderError
 from fleetctl_aws import tags
+from fleetctl_aws.network import NOTICE_PORT
 from fleetctl_aws.settings import IMAGE
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 SECRETS_FILE = "/run/fleetctl/secrets.env"
 BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
-_SCRIPTS = ("expire", "given-up", "pull-image", "start-engine")
+_SCRIPTS = ("expire", "given-up", "pull-image", "start-engine", "tell-notices")
 _UNITS = (
     "fleetctl-engine@.service", "fleetctl-given-up@.service", "fleetctl-expiry.service", "fleetctl-expiry.timer",
+    "fleetctl-notices.service",
 )  # fmt: skip
 # Of an instance that several replicas share.
 _SHARED_SCRIPTS, _SHARED_UNITS = ("follow-tags",), ("fleetctl-slots.service", "fleetctl-slots.timer")
@@ -67,6 +69,7 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         "docker": [*_docker_options(request, has_secrets=bool(secrets_path)), *parts],
         "gpu_count": request.gpu_count,
         "port": request.port,
+        "notice_port": NOTICE_PORT,
         "expires_tag": tags.EXPIRES,
         "intent_tag": tags.INTENT,
         "stopped_tag": tags.STOPPED,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.testing.samples import node_request
+from fleetctl.model.head import HeadRecord
+from fleetctl.testing.samples import EPOCH, node_request
+from fleetctl_aws.head_user_data import head_user_data
 from fleetctl_aws.settings import AwsSettings
 from fleetctl_aws.user_data import boot_files, cloud_config
 
@@ -53,14 +55,26 @@ def tool(name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("kind", REQUESTS)
+def user_data(kind: str) -> str:
+    """Return what an instance of a kind, or a head, is started with."""
+    if kind != "head":
+        return cloud_config(request(kind), SETTINGS, region="us-east-1", secrets_path=path_of(kind))
+    order = HeadRecord(
+        owner="o", fleet="müsli", number=1, token="head-1", state_url="s3://bucket/team", region="", program="ab12",  # noqa: S106  # of an order
+        public_key="ssh-ed25519 AAAA someone's", gateway_port=8080, gateway_is_public=False,
+        settings={"instance_profile": "role"}, placed_at=EPOCH,
+    )  # fmt: skip
+    return head_user_data(order, region="us-east-1", group="sg-1", named_profile="work", endpoints={})
+
+
+@pytest.mark.parametrize("kind", [*REQUESTS, "head"])
 def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
     program = TOOLS / "usr/bin/cloud-init"
     if not program.exists():
         assert os.environ.get("CI") != "true", "install.sh fetches cloud-init where there is apt"
         pytest.skip("no cloud-init: ./install.sh test fetches it")
     config = tmp_path / "user-data.yaml"
-    config.write_text(cloud_config(request(kind), SETTINGS, region="us-east-1", secrets_path=path_of(kind)))
+    config.write_text(user_data(kind))
     environment = {**os.environ, "PYTHONPATH": str(TOOLS / "usr/lib/python3/dist-packages"), "PYTHONWARNINGS": "ignore"}
     checked = subprocess.run(
         [sys.executable, program, "schema", "--config-file", config],
@@ -72,7 +86,7 @@ def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
     )
     assert checked.returncode == 0, checked.stderr
     assert "Valid cloud-config" in checked.stdout
-    config.write_text(config.read_text().replace('permissions: "0755"', "permissions: 755"))
+    config.write_text(config.read_text().replace('permissions: "0644"', "permissions: 644"))
     refused = subprocess.run(
         [sys.executable, program, "schema", "--config-file", config],
         env=environment,
@@ -100,7 +114,10 @@ def test_systemd_takes_the_units_and_a_shell_the_scripts(kind: str, tmp_path: Pa
         else:
             written.write_text(file.content)
             written.chmod(0o755)
-            subprocess.run([shell, "-n", written], check=True, timeout=60)
+            if file.content.startswith("#!/usr/bin/env python3"):
+                compile(file.content, file.path, "exec")
+            else:
+                subprocess.run([shell, "-n", written], check=True, timeout=60)
     checked = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=60
     )

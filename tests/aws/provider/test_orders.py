@@ -147,7 +147,7 @@ async def test_an_instance_says_whose_it_is_and_ends_for_good_when_it_shuts_down
     (rule,) = group["IpPermissions"]
     assert (rule["FromPort"], rule["ToPort"], [each["CidrIp"] for each in rule["IpRanges"]]) == (
         8000,
-        8015,
+        8016,
         ["10.0.0.0/8"],
     )
 
