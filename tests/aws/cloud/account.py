@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from moto.ec2.models import ec2_backends
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.aws.cloud.capacity import CapacityModel
+from tests.aws.cloud.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ class CloudAccount:
     on_launch: list[Callable[[LaunchRecord], None]] = field(default_factory=list)
     on_state: list[Callable[[LaunchRecord, str], None]] = field(default_factory=list)
     machine_ends: Callable[[LaunchRecord], bool] | None = None  # begins a machine's end; False: it has none
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: FairLock = field(default_factory=FairLock)
 
     def now_s(self) -> float:
         return SYSTEM_CLOCK.monotonic_s()
