@@ -78,7 +78,13 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         "secrets_path": secrets_path,
     }
     is_shared = bool(request.gpu_indices)
-    scripts = (*_SCRIPTS, *(("read-secrets",) if secrets_path else ()), *(_SHARED_SCRIPTS if is_shared else ()))
+    checks = ("check-gpus",) if request.gpu_count else ()
+    scripts = (
+        *_SCRIPTS,
+        *checks,
+        *(("read-secrets",) if secrets_path else ()),
+        *(_SHARED_SCRIPTS if is_shared else ()),
+    )
     units = (*_UNITS, *(_SHARED_UNITS if is_shared else ()))
     found = [
         BootFile(path=f"/opt/fleetctl/{name}", permissions="0755", content=rendered(name, **values))

@@ -124,3 +124,43 @@ def test_systemd_takes_the_units_and_a_shell_the_scripts(kind: str, tmp_path: Pa
     own = [line for line in checked.stderr.splitlines() if str(tmp_path) in line or "fleetctl-" in line]
     assert own == []
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (0, 0, "CUDA works on GPUs 4,5,6,7"),
+        (1, 1, "the engine is not started"),
+        (125, 1, "the engine is not started"),  # docker's own: the container runtime finds no GPU
+        (127, 0, "were not checked"),
+        (86, 0, "were not checked"),
+    ],
+)
+def test_an_engine_starts_only_where_cuda_works_on_its_slots_gpus(
+    status: int, code: int, message: str, tmp_path: Path
+) -> None:
+    files = boot_files(request("gpus"), SETTINGS, region="us-east-1", secrets_path="")
+    (script,) = (file.content for file in files if file.path.endswith("check-gpus"))
+    (unit,) = (file.content for file in files if file.path.endswith("fleetctl-engine@.service"))
+    assert unit.index("pull-image") < unit.index("check-gpus %i") < unit.index("start-engine")
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/argv\nexit {status}\n')
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        [tool("sh"), "-c", script, "check-gpus", "1"],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (ran.returncode, message in ran.stdout) == (code, True), ran.stdout
+    argv = (tmp_path / "argv").read_text()
+    assert "device=4,5,6,7" in argv
+    compile(argv.partition("-c\n")[2], "check", "exec")
+
+
+def test_without_gpus_there_is_nothing_to_check() -> None:
+    files = boot_files(request("plain"), SETTINGS, region="us-east-1", secrets_path="")
+    assert not any("check-gpus" in file.path or "check-gpus" in file.content for file in files)
