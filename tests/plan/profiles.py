@@ -86,6 +86,7 @@ def planned(
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
     offerings: tuple[Offering, ...] = OFFERINGS,
+    head_usd_per_hour: float = 0.0,
 ) -> Plan:
     """Plan a profile on what the test sells."""
     return make_plan(
@@ -99,6 +100,7 @@ def planned(
         trace_rows=trace_rows,
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
+        head_usd_per_hour=head_usd_per_hour,
     )
 
 

@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import AmbiguousOutcomeError
+from fleetctl.errors import AmbiguousOutcomeError, ProviderError
 from fleetctl.model.head import SSH_PORT, Head, HeadRecord, HeadState
 from fleetctl.model.preflight import Verdict
 from fleetctl_aws.heads import AwsHeads, session_command
@@ -112,3 +112,16 @@ def test_the_boot_signs_as_boto_does() -> None:
     signature = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
     assert urlsplit(url).netloc == ours["host"]
     assert ours["authorization"].endswith(f"Signature={signature}")
+
+
+async def test_a_heads_price_is_its_instances_and_its_disks_from_the_list_where_aws_may_not_be_read(
+    rented: Rented,
+) -> None:
+    disk = 20 * 0.08 / 730
+    rented.cloud.price("t3.medium", "on-demand", 0.05)
+    assert await heads(rented).usd_per_hour({"instance_type": "t3.medium"}) == pytest.approx(0.05 + disk)
+    rented.cloud.fault("error", action="GetProducts", code="AccessDeniedException", times=None)
+    assert await heads(rented).usd_per_hour({}) == pytest.approx(0.0208 + disk)
+    with pytest.raises(ProviderError, match=r"u-6tb1\.metal is not known") as unknown:
+        await heads(rented).usd_per_hour({"instance_type": "u-6tb1.metal"})
+    assert "pricing:GetProducts" in unknown.value.hint
