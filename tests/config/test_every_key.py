@@ -199,7 +199,7 @@ PROBES: dict[str, Probe] = {
     ),
     "lanes.*.replicas": Probe(value=9, effect=plan_or_refusal),
     "lanes.*.replicas.min": Probe(value=7, effect=plan_or_refusal),
-    "lanes.*.replicas.max": Probe(value=1, effect=plan_or_refusal),
+    "lanes.*.replicas.max": Probe(value=1, effect=plan_or_refusal, base={"workload.peak_rps": 400}),
     "lanes.*.spot": Probe(value="all", effect=plan_or_refusal),
     "lanes.*.engine": Probe(value="sglang", effect=commands),
     "lanes.*.engine.kind": Probe(value="sglang", effect=commands, base={"lanes.short.engine": {"kind": "vllm"}}),

@@ -86,6 +86,8 @@ def planned(
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
     offerings: tuple[Offering, ...] = OFFERINGS,
+    emulated: frozenset[str] = frozenset(),
+    accepts_risk: bool = False,
 ) -> Plan:
     """Plan a profile on what the test sells."""
     return make_plan(
@@ -99,6 +101,8 @@ def planned(
         trace_rows=trace_rows,
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
+        emulated=emulated,
+        accepts_risk=accepts_risk,
     )
 
 

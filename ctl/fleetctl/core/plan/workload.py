@@ -68,6 +68,7 @@ class LaneDemand:
     average_rps: float  # over the day
     source: str  # one clause: where these come from
     workflows: tuple[WorkflowKind, ...] = ()  # whose calls are the lane's, as planned
+    objective: float = 0.0  # 0-1, the share of its requests that must be good; 0: their promises' percentiles alone
 
     @property
     def tokens_per_s(self) -> float:
@@ -88,11 +89,10 @@ def lane_demands(profile: Profile, rows: Sequence[TracedRequest] | None = None) 
     which lane a request names, whether it streams or is for batch, and how much of prompts is cached, that is taken too.
     """
     found = _from_trace(profile, rows) if rows else _from_distributions(profile)
-    if profile.workflows is None:
-        return found
-    kinds = profile.workflows.kinds
+    kinds = profile.workflows.kinds if profile.workflows is not None else ()
+    objective = profile.objective.fraction
     return {
-        name: replace(demand, workflows=tuple(kind for kind in kinds if kind.lane == name))
+        name: replace(demand, objective=objective, workflows=tuple(kind for kind in kinds if kind.lane == name))
         for name, demand in found.items()
     }
 
