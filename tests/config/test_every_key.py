@@ -172,6 +172,8 @@ PROBES: dict[str, Probe] = {
     "workload.output_tokens.p99": Probe(value=900, effect=plan_or_refusal),
     "workload.prefix_hit": Probe(value="60%", effect=plan_or_refusal),
     "workload.burst_cv": Probe(value=4, effect=plan_or_refusal),
+    "workload.dispersion_1s": Probe(value=16, effect=plan_or_refusal),
+    "workload.dispersion_10s": Probe(value=16, effect=plan_or_refusal),
     "workload.batch_share": Probe(value="60%", effect=plan_or_refusal),
     "workload.stream_share": Probe(value="50%", effect=demand, base={"lanes.short.match": {"stream": True}}),
     "workload.trace": Probe(value=TRACE, effect=demand),
