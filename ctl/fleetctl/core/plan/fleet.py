@@ -73,6 +73,10 @@ class FleetSearch:
             cautions=cautions,
         )
 
+    def slowdowns(self) -> dict[str, float]:
+        """Return by lane how many times longer engines' steps may take than forecast; 1 of emulated ones."""
+        return {option.lane.name: option.result.instance.margin.step for option in self.chosen}
+
     def fewest(self) -> dict[str, int]:
         """Return by lane the fewest replicas that a proof may come down to."""
         return {option.lane.name: fewest_provable(option) for option in self.chosen}
