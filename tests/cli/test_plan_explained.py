@@ -62,7 +62,7 @@ def test_a_looser_promise_that_binds_costs_less(fleetctl, file):
     text = file.read_text()
     file.write_text(
         text.replace("peak_rps: 8", "peak_rps: 80")
-        .replace("p99: 300ms", "p99: 150ms")
+        .replace("p99: 300ms", "p99: 120ms")
         .replace("max: 6", "max: 40")
         .replace("$40", "$400")
         .replace("max_nodes: 16", "max_nodes: 99")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from dataclasses import replace
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.core.plan.dispersion import index_of_dispersion
 from fleetctl.errors import ConfigError
+from fleetctl.load.bursts import burst_times_s
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import Arrival, arrivals, check_spec
@@ -206,3 +209,24 @@ def test_an_unsorted_trace_is_an_error_with_a_duration_too(tmp_path: Path) -> No
     path.write_text("arrival_s,prompt_tokens,output_tokens\n100,8,8\n1,8,8\n")
     with pytest.raises(ConfigError, match="is before the row above"):
         list(arrivals(spec_of(trace=str(path), duration_s=60.0), random.Random(1)))
+
+
+@pytest.mark.parametrize(("rate", "short", "long"), [(5.0, 1.0, 1.0), (20.0, 3.0, 8.0), (0.5, 2.0, 4.0)])
+def test_arrivals_have_the_dispersion_that_the_workload_says(rate: float, short: float, long: float) -> None:
+    end_s = 20_000.0
+    times = burst_times_s(rate, dispersion_1s=short, dispersion_10s=long, rng=random.Random(4))
+    arrived = list(itertools.takewhile(lambda at_s: at_s < end_s, times))
+    assert len(arrived) / end_s == pytest.approx(rate, rel=0.03)
+    stretch = [(0.0, end_s, arrived)]
+    assert index_of_dispersion(stretch, 1.0) == pytest.approx(short, rel=0.1)
+    assert index_of_dispersion(stretch, 10.0) == pytest.approx(long, rel=0.15)
+
+
+def test_generated_load_is_as_bursty_as_its_dispersion_says() -> None:
+    workload = WorkloadSpec(
+        peak_rps=20.0, prompt_tokens=Distribution(p50=10, p99=20), output_tokens=Distribution(p50=10, p99=20),
+        dispersion_1s=2.0, dispersion_10s=6.0,
+    )  # fmt: skip
+    spec = LoadSpec(url="", workload=workload, duration_s=6000.0)
+    arrived = [row.at_s for row in arrivals(spec, random.Random(1))]
+    assert index_of_dispersion([(0.0, 6000.0, arrived)], 10.0) == pytest.approx(6.0, rel=0.2)

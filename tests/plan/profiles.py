@@ -87,6 +87,8 @@ def planned(
     price_usd_per_hour: float | None = None,
     offerings: tuple[Offering, ...] = OFFERINGS,
     head_usd_per_hour: float = 0.0,
+    emulated: frozenset[str] = frozenset(),
+    accepts_risk: bool = False,
 ) -> Plan:
     """Plan a profile on what the test sells."""
     return make_plan(
@@ -101,6 +103,8 @@ def planned(
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
         head_usd_per_hour=head_usd_per_hour,
+        emulated=emulated,
+        accepts_risk=accepts_risk,
     )
 
 

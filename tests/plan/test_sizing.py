@@ -162,7 +162,7 @@ def test_one_h100_serves_two_to_three_rps_of_llama_70b_not_seventeen() -> None:
     )  # fmt: skip
     lane = planned(profile, offerings=SINGLE).lanes[0]
     assert 2.0 <= lane.forecast.knee_rps / lane.replicas <= 5.0
-    assert 1.5 <= lane.rps / lane.replicas <= 3.0
+    assert 1.5 <= lane.rps / lane.replicas <= 4.0
     assert lane.constraint is Constraint.KV_MEMORY
 
 
@@ -188,7 +188,7 @@ def test_a_model_too_large_for_one_gpu_is_split_over_the_node() -> None:
     [
         ({"output": (800, 2000), "slo": "ttft: {p99: 10s}", "gpus": "A10G", "precision": "fp8"}, Constraint.KV_MEMORY),
         (
-            {"prompt": (200, 400), "output": (600, 1500), "slo": "ttft: {p99: 10s}, itl: {p99: 36ms}"},
+            {"prompt": (200, 400), "output": (600, 1500), "slo": "ttft: {p99: 10s}, itl: {p99: 30ms}"},
             Constraint.ITL,
         ),
         ({"prompt": (4000, 9000), "output": (2, 4), "slo": "ttft: {p99: 10s}"}, Constraint.PREFILL),

@@ -96,7 +96,7 @@ def _look(site: Site, claimed: Demo, progress: Progress) -> None:
 def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
     with progress:
         progress.working(f"planning {profile.name} ...")
-        planned = os_signals.run(plan_profile(site, profile))
+        planned = os_signals.run(plan_profile(site, profile, proves=True))
         findings = os_signals.run(preflight(site, profile, planned))
     replicas = sum(lane.replicas for lane in planned.lanes)
     cost = format_usd(planned.cost_usd_per_hour)

@@ -70,3 +70,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Do not wait for the outcome.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Stop waiting after this long.")]
+AcceptRisk = Annotated[
+    bool,
+    typer.Option(
+        "--accept-risk", help="Plan by the points of forecasts, though their intervals may cross what is promised."
+    ),
+]
+NoProof = Annotated[
+    bool,
+    typer.Option("--no-proof", help="Plan by the closed form alone; what is planned is not simulated."),
+]

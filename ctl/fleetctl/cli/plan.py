@@ -8,7 +8,7 @@ import typer
 
 from fleetctl import os_signals
 from fleetctl.cli.absence import read_fleet
-from fleetctl.cli.options import Output, ProfileName, Quiet
+from fleetctl.cli.options import AcceptRisk, NoProof, Output, ProfileName, Quiet
 from fleetctl.cli.output import Format, View, emit
 from fleetctl.cli.plan_explanation_view import explanation_sections
 from fleetctl.cli.plan_values import plan_value
@@ -68,6 +68,8 @@ def plan(
             "--explain", help="Each key's value, its source and what follows from it; what a little more buys."
         ),
     ] = False,
+    accept_risk: AcceptRisk = False,
+    no_proof: NoProof = False,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
@@ -81,7 +83,7 @@ def plan(
     found = as_brought_up(site, given.profile)
     progress = Progress(quiet=quiet)
     with progress:
-        progress.working(f"planning {found.name} ...")
+        progress.working(f"planning {found.name}{'' if no_proof else ', and simulating what is planned'} ...")
         planned = os_signals.run(
             plan_profile(
                 site,
@@ -90,6 +92,8 @@ def plan(
                 sizing=sizing,
                 service_time_s=parse_duration_s(service_time) if service_time else None,
                 price_usd_per_hour=parse_usd(price) if price else None,
+                proves=not no_proof,
+                accepts_risk=accept_risk,
             )
         )
         findings = os_signals.run(preflight(site, found, planned))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.output import Format, lines, section
 from fleetctl.core.plan.model_totals import model_totals
 from fleetctl.model.slo import Metric
-from fleetctl.units import format_count, format_duration, format_rps, format_usd
+from fleetctl.units import format_count, format_duration, format_fraction, format_rps, format_usd
 from fleetctl.views.figures import CPU, format_replica_gpus
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
@@ -51,6 +51,7 @@ def plan_summary(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
         _replicas(plan),
         _totals(plan),
         _forecast(profile, plan),
+        lines(*(f"accepted risk: {risk}" for risk in plan.risks)),
         lines(_cost(plan)),
     )
 
@@ -172,15 +173,34 @@ def _forecast(profile: Profile, plan: Plan) -> OutputSection:
         slo, forecast = profile.lane(lane.lane).slo, lane.forecast
         if lane.offering.is_on_cpu:
             limits = _limit(slo, Metric.TTFT), _limit(slo, Metric.ITL)
-            rows.append((lane.lane, _NO_FORECAST, limits[0], _NO_FORECAST, limits[1], *[NOTHING] * 4))
+            rows.append((lane.lane, _NO_FORECAST, limits[0], _NO_FORECAST, limits[1], *[NOTHING] * 7))
             continue
         rows.append((
             lane.lane, _ttft(forecast), _limit(slo, Metric.TTFT), _itl(forecast), _limit(slo, Metric.ITL),
+            _good(lane),
+            *_bursts(lane),
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
             format_rps(forecast.knee_rps),
         ))  # fmt: skip
-    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
-    return section(text_table(columns, rows), title="Forecast at the peak minute (interval: the model's own error)")
+    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO >GOOD +>BURST_1S +>BURST_10S +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
+    how = f"simulated: {plan.proof}" if plan.proof else "closed form, not simulated"
+    return section(text_table(columns, rows), title=f"Forecast at the peak minute ({how})")
+
+
+def _good(lane: LanePlan) -> str:
+    """Return the share of good requests that was simulated, and the lower end of its interval."""
+    proof = lane.proof
+    if proof is None or proof.good_share is None:
+        return NOTHING
+    return f"{format_fraction(proof.good_share)} ({format_fraction(proof.good_share_low or 0.0)})"
+
+
+def _bursts(lane: LanePlan) -> tuple[str, str]:
+    """Return the index of dispersion of its arrivals over a second and over ten."""
+    proof = lane.proof
+    found = (proof.dispersion_1s, proof.dispersion_10s) if proof is not None else (None, None)
+    short, long = (NOTHING if index is None else f"{index:.1f}" for index in found)
+    return short, long
 
 
 def _ttft(f: Forecast) -> str:

@@ -72,7 +72,7 @@ def render(
     if plan:
         planned = load_plan(Path(plan))
     else:
-        planned = os_signals.run(plan_profile(site, found.profile, source=found.source, is_for_files=True))
+        planned = os_signals.run(plan_profile(site, found.profile, source=found.source, is_for_files=True, proves=True))
     chosen = KubernetesAdditions(kinds=frozenset(additions or ()), prometheus_url=prometheus)
     written = render_to(
         site,

@@ -11,7 +11,7 @@ import typer
 
 from fleetctl import os_signals
 from fleetctl.cli.ends import OverrideFreeze
-from fleetctl.cli.options import Detach, DryRun, ProfileName, Quiet, Timeout, Yes
+from fleetctl.cli.options import AcceptRisk, Detach, DryRun, NoProof, ProfileName, Quiet, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
 from fleetctl.cli.plan import EXIT_PENDING
 from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_section, plan_summary
@@ -54,6 +54,8 @@ def up(
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Bring it up under another fleet name.")] = "",
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
     max_cost: Annotated[str, typer.Option("--max-cost", metavar="USD", help="Refuse a plan over this an hour.")] = "",
+    accept_risk: AcceptRisk = False,
+    no_proof: NoProof = False,
     override_freeze: OverrideFreeze = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -79,7 +81,8 @@ def up(
     progress = Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
-        planned = replace(os_signals.run(_planned(site, replace(given, profile=found), plan)), fleet=found.name)
+        new = _planned(site, replace(given, profile=found), plan, accept_risk=accept_risk, no_proof=no_proof)
+        planned = replace(os_signals.run(new), fleet=found.name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
     with progress:
         progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
@@ -156,11 +159,11 @@ def _show_pending(site: Site, profile: Profile, planned: Plan, changes: PendingC
     note_cautions(surge_cautions(profile, planned, plan_in_force(site, profile.name)), progress)
 
 
-async def _planned(site: Site, found: FoundProfile, file: str) -> Plan:
+async def _planned(site: Site, found: FoundProfile, file: str, *, accept_risk: bool, no_proof: bool) -> Plan:
     """Return the plan saved in `file` at what it costs now, or a new one."""
     if file:
         return await price_now(site, found.profile, load_plan(Path(file)))
-    return await plan_profile(site, found.profile, source=found.source)
+    return await plan_profile(site, found.profile, source=found.source, proves=not no_proof, accepts_risk=accept_risk)
 
 
 def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:

@@ -70,10 +70,15 @@ class WorkloadShape(ProfileSection):
     prefix_hit: Share = Field(
         default=0.0, description="Share of prompt tokens found in the prefix cache; they cost no prefill."
     )
-    burst_cv: Positive = Field(
-        default=1.0,
+    burst_cv: Positive | None = Field(
+        default=None,
         description="Coefficient of variation of the time between arrivals: 1 is Poisson, more is burstier.",
     )
+    dispersion_1s: Positive | None = Field(
+        default=None,
+        description="Variance of the arrivals in a second over their mean: 1 is Poisson, more is burstier.",
+    )
+    dispersion_10s: Positive | None = Field(default=None, description="The same of the arrivals in ten seconds.")
     batch_share: Share = Field(default=0.0, description="Share of requests that carry the batch hint.")
     stream_share: Share = Field(
         default=1.0, description="Share of the requests without the batch hint that stream; those with it do not."

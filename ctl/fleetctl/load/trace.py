@@ -12,6 +12,7 @@ from fleetctl.config.trace import TraceRow, summarize
 from fleetctl.config.trace_units import read_units
 from fleetctl.core.model_names import models_by_name
 from fleetctl.errors import ConfigError
+from fleetctl.load.bursts import burst_times_s
 from fleetctl.load.calls import TraceCall
 from fleetctl.load.models import TrafficModels
 
@@ -164,12 +165,9 @@ def _share_to_keep(spec: LoadSpec, path: Path) -> float:
 
 
 def _generated(workload: WorkloadSpec, spec: LoadSpec, rng: random.Random) -> Iterator[TraceRow]:
-    """Yield requests for ever: gamma gaps with the workload's coefficient of variation, lognormal lengths."""
+    """Yield requests for ever, as bursty as the workload says, with lognormal lengths."""
     rate = spec.rps or workload.peak_rps * spec.speed
-    shape = 1.0 / workload.burst_cv**2
-    at_s = 0.0
-    while True:
-        at_s += rng.gammavariate(shape, 1.0 / (shape * rate))
+    for at_s in _times_s(workload, rate, rng):
         prompt_tokens = _length(workload.prompt_tokens, rng)
         yield TraceRow(
             arrival_s=at_s,
@@ -179,6 +177,18 @@ def _generated(workload: WorkloadSpec, spec: LoadSpec, rng: random.Random) -> It
             prefix_group="common" if workload.prefix_hit else "",
             cached_prefix_tokens=round(prompt_tokens * workload.prefix_hit),
         )
+
+
+def _times_s(workload: WorkloadSpec, rate: float, rng: random.Random) -> Iterator[float]:
+    """Yield arrival times: by the indices of dispersion where there are any, else with gamma gaps; Poisson where nothing is said."""
+    if workload.dispersion_1s is not None or workload.dispersion_10s is not None:
+        short = workload.dispersion_1s or 1.0
+        yield from burst_times_s(rate, dispersion_1s=short, dispersion_10s=workload.dispersion_10s or short, rng=rng)
+    shape = 1.0 / (workload.burst_cv or 1.0) ** 2
+    at_s = 0.0
+    while True:
+        at_s += rng.gammavariate(shape, 1.0 / (shape * rate))
+        yield at_s
 
 
 def _length(distribution: Distribution, rng: random.Random) -> int:

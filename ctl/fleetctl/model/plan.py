@@ -118,6 +118,20 @@ class PlannedWorkflow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneProof:
+    """What a simulation of the planned fleet came to in one lane; its tail is the lane's forecast."""
+
+    replicas: int  # that were simulated: the lane's, or a part of them with as much of the load
+    offered: int  # requests that arrived once the fleet was full
+    good_share: float | None  # of them; null: none arrived
+    good_share_low: float | None  # the lower end of its interval, the step model's own error included
+    dispersion_1s: (
+        float | None
+    )  # of the lane's arrivals: variance of the counts of a second over their mean; null: too few
+    dispersion_10s: float | None  # the same of ten seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LanePlan:
     """One lane's answer."""
 
@@ -147,6 +161,7 @@ class LanePlan:
     )
     workflows: tuple[PlannedWorkflow, ...] = ()  # whose calls are the lane's, a promise each
     model_card: ModelCard | None = None  # None: the plan's
+    proof: LaneProof | None = None  # None: the forecast is the closed form's, and nothing was simulated
 
     @property
     def node_count(self) -> int:
@@ -212,6 +227,8 @@ class Plan:
     model_card: ModelCard | None = None  # of the first model
     cautions: tuple[str, ...] = ()
     head_usd_per_hour: float = 0.0  # of the machine that controller and gateway have of their own, in the cost; 0: none
+    proof: str = ""  # what was simulated; empty: nothing was
+    risks: tuple[str, ...] = ()  # promises that the intervals of forecasts cross, accepted with --accept-risk
 
     @property
     def nodes(self) -> int:

@@ -89,10 +89,17 @@ class WorkloadSpec:
     prompt_tokens: Distribution
     output_tokens: Distribution
     prefix_hit: float = 0.0  # fraction of prompt tokens found in the prefix cache
-    burst_cv: float = 1.0  # coefficient of variation of inter-arrival times; 1 is Poisson
+    burst_cv: float | None = None  # coefficient of variation of inter-arrival times; 1 is Poisson; None: not known
+    dispersion_1s: float | None = None  # variance of the arrivals of a second over their mean; 1 is Poisson
+    dispersion_10s: float | None = None  # the same of ten seconds
     batch_share: float = 0.0  # fraction of requests that carry the batch hint
     stream_share: float = 1.0  # fraction of the others that stream; hinted ones do not
     trace: str = ""  # a CSV(.gz) of arrival_s,prompt_tokens,output_tokens; replaces the distributions
+
+    @property
+    def is_burst_known(self) -> bool:
+        """Whether the profile says how bursty arrivals are, in one way or the other; a trace shows it."""
+        return bool(self.trace) or not self.burst_cv is self.dispersion_1s is self.dispersion_10s is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

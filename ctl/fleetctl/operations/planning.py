@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
 from fleetctl.config.trace import read_rows
 from fleetctl.core.model_names import models_by_name
-from fleetctl.core.plan import RequestHints, TracedRequest, make_plan
+from fleetctl.core.plan import RequestHints, TracedRequest, make_plan, search_fleet
 from fleetctl.engine_kit.flags import gpu_errors
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
@@ -22,13 +23,15 @@ from fleetctl.model.plan import Plan, Sizing
 from fleetctl.operations.engine_options import InstalledOptions, installed_options, planned_argument_errors
 from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
+from fleetctl.operations.proving import NO_PROOF, prove, with_risks
 from fleetctl.ports.engine import visible_engine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from fleetctl.config.faults import ProfileSource
-    from fleetctl.model.catalogue import Offering
+    from fleetctl.core.plan.layouts import LayoutRules
+    from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
     from fleetctl.model.profile import Profile
     from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
@@ -57,11 +60,14 @@ async def plan_profile(  # noqa: PLR0913  # the sizing's own inputs are three
     sizing: Sizing = Sizing.FULL,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
+    proves: bool = False,
+    accepts_risk: bool = False,
 ) -> Plan:
     """Return the plan for a profile, on what its provider sells now. The trace, if it names one, is read here.
 
     `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs; `source` says where messages are to
-    find the profile's keys. Raises ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError, ProviderError.
+    find the profile's keys; `proves` has what was planned simulated, and replicas added or taken until it holds, and
+    `accepts_risk` holds promises at the points of forecasts. Raises ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError, ProviderError.
     """
     if sizing is Sizing.FULL and not (service_time_s is None and price_usd_per_hour is None):
         raise ConfigError(
@@ -78,13 +84,15 @@ async def plan_profile(  # noqa: PLR0913  # the sizing's own inputs are three
         sizing=sizing,
         service_time_s=service_time_s,
         price_usd_per_hour=price_usd_per_hour,
+        proves=proves,
+        accepts_risk=accepts_risk,
     )
     if found.plan is None:
         raise placed(found.errors, source)
     return found.plan
 
 
-async def try_planning(  # as plan_profile
+async def try_planning(  # noqa: PLR0913  # as plan_profile
     site: Site,
     profile: Profile,
     *,
@@ -92,6 +100,8 @@ async def try_planning(  # as plan_profile
     sizing: Sizing = Sizing.FULL,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
+    proves: bool = False,
+    accepts_risk: bool = False,
 ) -> Planning:
     """Return the plan, or every reason why there is none: what `validate` reports and `plan` and `up` refuse.
 
@@ -103,22 +113,17 @@ async def try_planning(  # as plan_profile
     plan: Plan | None = None
     try:
         head_usd_per_hour, caution = await _head_price(site, profile)
-        plan = make_plan(
-            profile,
-            model_card=resolve_model(profile.model, catalogue),
-            other_models={model.name: resolve_model(model, catalogue) for model in profile.other_models},
-            catalogue=catalogue,
-            offerings=await offerings_now(site, profile.provider_choice),
-            profile_hash=profile_hash(profile),
-            sizing=sizing,
-            trace_rows=traced_requests(profile),
-            service_time_s=service_time_s,
-            price_usd_per_hour=price_usd_per_hour,
-            whole_contexts=_whole_contexts(site, profile),
-            emulated=emulated_lanes(site, profile),
-            layouts=layout_rules(site, profile),
-            head_usd_per_hour=head_usd_per_hour,
-        )
+        inputs = await _inputs(site, profile, catalogue, head_usd_per_hour)
+        if sizing is Sizing.FULL:
+            searched = search_fleet(profile, **inputs, accepts_risk=accepts_risk)
+            if proves and not errors and not os.environ.get(NO_PROOF):
+                plan = prove(searched, inputs["trace_rows"], accepts_risk=accepts_risk)
+            else:
+                plan = with_risks(searched.plan(), profile, accepts_risk=accepts_risk)
+        else:
+            plan = make_plan(
+                profile, **inputs, sizing=sizing, service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour
+            )
         plan = replace(plan, cautions=(*plan.cautions, caution)) if caution else plan
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
@@ -144,6 +149,36 @@ async def _head_price(site: Site, profile: Profile) -> tuple[float, str]:
     except (ProviderError, TimeoutError) as exc:
         why = exc.message if isinstance(exc, ProviderError) else "the provider did not say"
         return 0.0, f"the head is in no figure and under no cap: {why}"
+
+
+class _Inputs(TypedDict):
+    """What both sizings are given."""
+
+    model_card: ModelCard
+    other_models: dict[str, ModelCard]
+    catalogue: Catalogue
+    offerings: tuple[Offering, ...]
+    profile_hash: str
+    trace_rows: list[TracedRequest] | None
+    whole_contexts: frozenset[str]
+    emulated: frozenset[str]
+    layouts: Mapping[str, LayoutRules]
+    head_usd_per_hour: float
+
+
+async def _inputs(site: Site, profile: Profile, catalogue: Catalogue, head_usd_per_hour: float) -> _Inputs:
+    return _Inputs(
+        model_card=resolve_model(profile.model, catalogue),
+        other_models={model.name: resolve_model(model, catalogue) for model in profile.other_models},
+        catalogue=catalogue,
+        offerings=await offerings_now(site, profile.provider_choice),
+        profile_hash=profile_hash(profile),
+        trace_rows=traced_requests(profile),
+        whole_contexts=_whole_contexts(site, profile),
+        emulated=emulated_lanes(site, profile),
+        layouts=layout_rules(site, profile),
+        head_usd_per_hour=head_usd_per_hour,
+    )
 
 
 def _gpu_errors(site: Site, profile: Profile, plan: Plan) -> Iterator[ConfigError]:

@@ -13,8 +13,7 @@ from fleetctl.load.trace import Arrival
 from fleetctl.model.catalogue import Market
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.replica import ReplicaState
-from fleetctl.operations.simulation import paced
-from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec
+from fleetctl.sim.scenario import Disturbance, DisturbanceKind, SimulationSpec, paced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fleetctl import os_signals, plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
 from fleetctl.config.trace import check_ends_by, summarize
-from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
@@ -22,7 +21,7 @@ from fleetctl.operations.simulated_traffic import PolicyTraffic, clients_of, tie
 from fleetctl.operations.simulated_workflows import PolicyWorkflows, workflows_compared
 from fleetctl.sim.result import LaneResult, SimulationResult
 from fleetctl.sim.run import simulate
-from fleetctl.sim.scenario import Disturbance, SimulationSpec
+from fleetctl.sim.scenario import Disturbance, SimulationSpec, paced
 from fleetctl.sim.scenario_text import SYNTAX, parse_disturbance, read_disturbances
 from fleetctl.sim.world import EPOCH
 from fleetctl.spelling import suggest
@@ -139,7 +138,7 @@ def simulate_profile(
     check_spec(load)
     spec, start = _spec(profile, request), _start(profile, request)
     duration_s = _duration_s(load)
-    plan = os_signals.run(plan_profile(site, profile, source=source))
+    plan = os_signals.run(plan_profile(site, profile, source=source, proves=True))
     desired = Desired(
         fleet=profile.name, phase=DesiredPhase.UP, generation=1, profile=profile, plan=plan, created_at=EPOCH,
         changed_at=EPOCH,
@@ -243,11 +242,6 @@ def _spec(profile: Profile, request: SimulationRequest) -> SimulationSpec:
             disturbances.append(parse_disturbance(written, lanes=lanes))
     spot = read_spot_rows(Path(request.spot)) if request.spot else ()
     return replace(paced(profile, request.spec), disturbances=tuple(disturbances), spot=spot)
-
-
-def paced(profile: Profile, spec: SimulationSpec) -> SimulationSpec:
-    """Return a spec with a profile's tick, the way from its gateway to its engines, and what their front ends take."""
-    return replace(spec, tick_s=profile.control.tick_s, hop_s=NETWORK_S + GATEWAY_S, frontend_s=FRONTEND_S)
 
 
 def _start(profile: Profile, request: SimulationRequest) -> dict[str, int]:

@@ -35,7 +35,7 @@ def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
     found = profile_of(wanted, fleet=context.fleet, source=context.run.source)
     profile = as_brought_up(site, found.profile)
     refuse_dropped_lanes(site, profile, wanted)
-    plan = os_signals.run(plan_profile(site, profile, source=found.source))
+    plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True))
     result = lifecycle.up(
         site, profile, plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
     )
@@ -98,4 +98,4 @@ def _lanes(names: list[str]) -> str:
 def planned_up(site: Site, wanted: UpStep, *, fleet: str, source: str) -> Plan:
     """Return the plan that such a step would bring up."""
     found = profile_of(wanted, fleet=fleet, source=source)
-    return os_signals.run(plan_profile(site, as_brought_up(site, found.profile), source=found.source))
+    return os_signals.run(plan_profile(site, as_brought_up(site, found.profile), source=found.source, proves=True))

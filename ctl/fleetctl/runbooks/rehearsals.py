@@ -35,7 +35,7 @@ def up(site: Site, run: RunbookRun, wanted: UpStep) -> None:
     found = fleet_steps.profile_of(wanted, fleet=run.fleet, source=run.source)
     profile = as_brought_up(site, found.profile)
     fleet_steps.refuse_dropped_lanes(site, profile, wanted)
-    plan = os_signals.run(plan_profile(site, profile, source=found.source))
+    plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True))
     lifecycle.rehearse_up(site, profile, plan, override_freeze=wanted.override_freeze)
 
 

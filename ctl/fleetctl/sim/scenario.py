@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from fleetctl.config.spot_trace import SpotRow
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
+
+if TYPE_CHECKING:
+    from fleetctl.model.profile import Profile
 
 
 class DisturbanceKind(StrEnum):
@@ -58,3 +63,8 @@ class SimulationSpec:
     disturbances: tuple[Disturbance, ...] = ()
     spot: tuple[SpotRow, ...] = field(default=(), repr=False)  # in order of time; empty: spot is always there
     notice_s: float | None = None  # before a spot node is taken; None: the offering's own
+
+
+def paced(profile: Profile, spec: SimulationSpec) -> SimulationSpec:
+    """Return a spec with a profile's tick, the way from its gateway to its engines, and what their front ends take."""
+    return replace(spec, tick_s=profile.control.tick_s, hop_s=NETWORK_S + GATEWAY_S, frontend_s=FRONTEND_S)

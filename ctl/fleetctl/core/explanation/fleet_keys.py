@@ -102,6 +102,10 @@ def _burst(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"queueing at the promised percentile: {queues}")
 
 
+def _dispersion(query: KeyQuery) -> KeyEffect | None:
+    return _burst(query) if query.is_given else None
+
+
 def _shares(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"how the peak falls on the lanes: {load_by_lane(query.plan)}")
 
@@ -253,6 +257,8 @@ FLEET_KEYS: dict[str, Explanation] = {
     "workload.output_tokens.p99": _answers,
     "workload.prefix_hit": _prefix_hit,
     "workload.burst_cv": _burst,
+    "workload.dispersion_1s": _dispersion,
+    "workload.dispersion_10s": _dispersion,
     "workload.batch_share": _shares,
     "workload.stream_share": _shares,
     "workload.trace": _trace,

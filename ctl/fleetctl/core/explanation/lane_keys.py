@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fleetctl.core.explanation.effect import Explanation, KeyEffect, KeyQuery, ValueOrigin, if_given, while_running
-from fleetctl.core.plan.checks import ceiling
 from fleetctl.core.slo.wording import format_limit
 from fleetctl.model.slo import LatencyTarget, Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
@@ -48,10 +47,7 @@ def _forecast_of(query: KeyQuery, target: LatencyTarget) -> str:
     if known is not None:
         parts.append(f"forecast {format_duration(known)} of {format_limit(target)}")
     if target == lane.slo.strictest(Metric.TTFT):
-        most = format_fraction(round(ceiling(lane), 3))
-        parts.append(
-            f"replicas are loaded to {most} of their knee at most, now {format_fraction(round(forecast.utilisation, 3))}"
-        )
+        parts.append(f"replicas are loaded to {format_fraction(round(forecast.utilisation, 3))} of their knee")
     if target == lane.slo.strictest(Metric.ITL):
         parts.append(f"max_num_batched_tokens {planned.launch.max_num_batched_tokens}: no step may take longer")
     if target.metric in {Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK}:

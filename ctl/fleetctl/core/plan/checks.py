@@ -1,10 +1,9 @@
-"""What a number of replicas must satisfy, and the utilisation each TTFT promise leaves room for."""
+"""What a number of replicas must satisfy: every promise at the upper end of its forecast, and room below the knee."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.kv_overflow import OVERFLOW_MAX
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.profile import LaneSpec
 
-# The published ceilings on utilisation by TTFT P99 promise (200 ms 55 %, 300 ms 63 %, 400 ms 70 %, 500 ms 75 %),
-# straight lines between; beyond them the queueing tail computed here is what binds, so the line only keeps reserve.
-TTFT_CEILINGS = ((0.1, 0.45), (0.2, 0.55), (0.3, 0.63), (0.4, 0.70), (0.5, 0.75), (2.0, 0.85))
-BATCH_CEILING = 0.95
+KNEE_SHARE_MAX = 0.95  # of a replica's knee: closer to it a queue takes hours to settle, and no tail is to be had
 QUEUE_SHARE_MAX = 0.8  # of a TTFT promise
 
 
@@ -47,11 +43,17 @@ class OperatingPoint:
             math.hypot(spread, (output.quantile(fraction) - output.mean) * step_s), fraction - 0.5
         )
 
-    def keeps(self, target: LatencyTarget) -> bool:
-        """Whether the forecast meets a promise."""
+    def keeps(self, lane: LaneSpec, target: LatencyTarget) -> bool:
+        """Whether a promise is met at the upper end of the forecast's interval, by as many requests as the objective asks for."""
         if target.metric is Metric.TTFT:
-            return self.ttft.exceeds(target.limit_s) <= 1.0 - target.percentile
-        return self.measure_s(target.metric, target.percentile) <= target.limit_s
+            limit_s = target.limit_s / self.replica.margin.of(Metric.TTFT)
+            return self.ttft.exceeds(limit_s) <= 1.0 - held_share(lane, target, self.replica.demand)
+        return self.upper_s(lane, target) <= target.limit_s
+
+    def upper_s(self, lane: LaneSpec, target: LatencyTarget) -> float:
+        """Return what a promise is held against: the upper end of the forecast, of as many requests as the objective asks for."""
+        share = held_share(lane, target, self.replica.demand)
+        return self.measure_s(target.metric, share) * self.replica.margin.of(target.metric)
 
     def measure_s(self, metric: Metric, fraction: float) -> float:
         """Return the forecast of one promise's metric at its percentile."""
@@ -68,20 +70,14 @@ class OperatingPoint:
                 return 0.0  # no model says how often an engine pauses, or merges tokens: nothing is sized for it
 
 
-def ceiling(lane: LaneSpec) -> float:
-    """Return the utilisation a lane's promise leaves room for at the peak minute."""
-    promised = lane.slo.strictest(Metric.TTFT)
-    return BATCH_CEILING if promised is None else ttft_ceiling(promised.limit_s)
+def held_share(lane: LaneSpec, target: LatencyTarget, demand: LaneDemand) -> float:
+    """Return the share of requests that must be inside a promise's limit: a late first token makes a request a miss.
 
-
-def ttft_ceiling(limit_s: float) -> float:
-    """Return the published ceiling for a TTFT promise, interpolated; held at the ends."""
-    if limit_s <= TTFT_CEILINGS[0][0]:
-        return TTFT_CEILINGS[0][1]
-    for (low_s, low), (high_s, high) in pairwise(TTFT_CEILINGS):
-        if limit_s <= high_s:
-            return low + (high - low) * (limit_s - low_s) / (high_s - low_s)
-    return TTFT_CEILINGS[-1][1]
+    Other promises are not of single requests, or are held over all of a request's gaps.
+    """
+    if target.metric is Metric.TTFT and target == lane.slo.strictest(Metric.TTFT):
+        return max(target.percentile, demand.objective)
+    return target.percentile
 
 
 def evaluate(replica: ReplicaModel, replicas: int) -> OperatingPoint | None:
@@ -184,36 +180,43 @@ def failure(
         )
     promised = failed.workflow or target
     if promised is not None:
-        return _missed(promised, found)
-    load, most = found.state.rps / replica.knee_rps, ceiling(lane)
+        return _missed(lane, promised, found)
+    load = found.state.rps / replica.knee_rps
     return Failure(
         constraint=saturation(replica, batch_slots).constraint,
-        why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, over the ceiling of "
-        f"{format_fraction(round(most, 3))}",
-        target=lane.slo.strictest(Metric.TTFT),  # which is what the ceiling is for
+        why=f"a replica would run at {format_fraction(round(load, 3))} of its knee, where {format_fraction(KNEE_SHARE_MAX)} "
+        "is the most that is planned with",
     )
 
 
-def _missed(promised: LatencyTarget | WorkflowTarget, found: OperatingPoint) -> Failure:
+def _missed(lane: LaneSpec, promised: LatencyTarget | WorkflowTarget, found: OperatingPoint) -> Failure:
     """Return the failure of a promise: by how much it is missed."""
     if isinstance(promised, WorkflowTarget):
         measured = promised.measure_s(found)
         why = f"{promised} would be missed at {format_duration(measured)}"
         return Failure(constraint=Constraint.WORKFLOW, why=why, measured_s=measured, workflow=promised)
-    measured = found.measure_s(promised.metric, promised.percentile)
+    measured = found.upper_s(lane, promised)
     return Failure(
         constraint=_OF_METRIC[promised.metric],
-        why=f"{describe(promised)} would be missed at {format_duration(measured)}",
+        why=f"{describe(promised)} would be missed at {format_duration(measured)}{_held_at(lane, promised, found)}",
         target=promised,
         measured_s=measured,
     )
+
+
+def _held_at(lane: LaneSpec, promised: LatencyTarget, found: OperatingPoint) -> str:
+    """Return what the figure beside a missed promise is, where it is not the forecast of that percentile."""
+    share, margin = held_share(lane, promised, found.replica.demand), found.replica.margin.of(promised.metric)
+    parts = [f"P{share * 100:g}"] if share > promised.percentile else []
+    parts += ["the upper end of its interval"] if margin > 1.0 else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) -> _FailedCheck | None:
     missed = _missed_target(lane, found)
     if missed is not None:
         return missed
-    if found.state.rps / replica.knee_rps > ceiling(lane):
+    if found.state.rps / replica.knee_rps > KNEE_SHARE_MAX:
         return _FailedCheck()
     overflow = replica.overflows(found.state)
     return _FailedCheck(overflow=overflow) if overflow > OVERFLOW_MAX else None
@@ -221,7 +224,7 @@ def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) 
 
 def _missed_target(lane: LaneSpec, found: OperatingPoint) -> _FailedCheck | None:
     for target in lane.slo.targets:
-        if not found.keeps(target):
+        if not found.keeps(lane, target):
             return _FailedCheck(target=target)
         wait_s = found.ttft.wait_quantile_s(target.percentile)
         if target.metric is Metric.TTFT and wait_s > QUEUE_SHARE_MAX * target.limit_s:

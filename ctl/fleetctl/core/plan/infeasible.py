@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.checks import ceiling, describe, evaluate, workflow_targets
+from fleetctl.core.plan.checks import KNEE_SHARE_MAX, describe, evaluate, workflow_targets
+from fleetctl.core.plan.margin import NO_MARGIN
 from fleetctl.core.plan.pins import pinned_too_low
 from fleetctl.core.plan.replica import ReplicaModel
 from fleetctl.core.plan.sizing import CHUNKS, REPLICAS_SEARCHED_MAX, SizingResult, choices, replica_model, worst_step_s
@@ -58,9 +59,16 @@ def _promise_out_of_reach(
     return InfeasiblePlanError(
         f"lane {lane.name}: no number of replicas keeps {describe(target)}: the best possible is "
         f"{format_duration(best_s)} on {instance.label}",
-        hint=f"nearest feasible: {nearest}" if nearest else "relax it, or allow faster GPUs",
+        hint=(f"nearest feasible: {nearest}" if nearest else "relax it, or allow faster GPUs") + _of_risk(instance),
         key=("lanes", lane.name, *target.key),
     )
+
+
+def _of_risk(instance: Instance) -> str:
+    """Return the other way out where a promise is held at the upper end of its forecast."""
+    if instance.margin == NO_MARGIN:
+        return ""
+    return "; or take a plan whose forecast's interval may cross the promise: --accept-risk"
 
 
 def _workflows_out_of_reach(
@@ -104,9 +112,9 @@ def _too_much_load(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand
 
 
 def _carried_rps(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> float:
-    """Return what one of many replicas carries at the ceiling of the lane's promise."""
+    """Return what one of many replicas carries at most."""
     knees = (replica_model(instance, demand, settings).knee_rps for settings in choices(lane, instance, demand))
-    return max(knees, default=0.0) * instance.ranks * ceiling(lane)
+    return max(knees, default=0.0) * instance.ranks * KNEE_SHARE_MAX
 
 
 def _failing(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand) -> list[_Missed]:
@@ -125,7 +133,7 @@ def _floor_s(target: LatencyTarget, instance: Instance, lane: LaneSpec, demand: 
     if target.metric in _OF_STEPS:
         tokens = lane.launch.max_num_batched_tokens or CHUNKS[-1]
         replica = ReplicaModel(step=instance.step, demand=demand, batched_tokens_max=tokens, seqs_max=1)
-        return worst_step_s(replica, 1)
+        return worst_step_s(replica, 1) * instance.margin.of(target.metric)
     return min(_measured(target, instance, lane, demand, REPLICAS_SEARCHED_MAX), default=math.inf)
 
 
@@ -135,7 +143,7 @@ def _measured(
     for settings in choices(lane, instance, demand):
         state = evaluate(replica_model(instance, demand, settings), replicas * instance.ranks)
         if state is not None:
-            yield state.measure_s(target.metric, target.percentile)
+            yield state.upper_s(lane, target)
 
 
 def _nearest(lane: LaneSpec, found: Sequence[Instance], demand: LaneDemand, replicas: int) -> str:

@@ -19,6 +19,7 @@ from fleetctl.core.plan.layouts import (
     staged_layouts,
     too_few_gpus,
 )
+from fleetctl.core.plan.margin import NO_MARGIN, ForecastMargin, model_margin
 from fleetctl.core.plan.offers import offer_errors
 from fleetctl.errors import InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, GpuSpec, Market, ModelCard, Offering, Precision
@@ -44,6 +45,7 @@ class Instance:
     step: StepModel  # of one rank
     kv_cache: Precision | None = None  # as the engine is told; None: its "auto"
     has_fp8_kv: bool = False  # GPU and engine keep an FP8 KV cache
+    margin: ForecastMargin = NO_MARGIN  # that promises need above what is forecast of it
     reserves_context: bool = False  # each sequence of a batch has room for the longest request, used or not
 
     @property
@@ -118,13 +120,14 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
     catalogue: Catalogue,
     offerings: Sequence[Offering],
     reserves_context: bool = False,
+    has_margin: bool = False,
     rules: LayoutRules = ONE_STAGE,
     fits: Callable[[Instance], bool] = lambda _: True,
 ) -> tuple[Instance, ...]:
     """Return every node type this lane may use, by every layout, cheapest first. Raises InfeasiblePlanError when there is none.
 
     Stages are planned only where no tensor parallel split of a node `fits` the model and its longest request, several
-    machines only where no layout on one of them does.
+    machines only where no layout on one of them does. `has_margin`: promises are held at the upper end of forecasts.
     """
     if absent := offer_errors(capacity, catalogue, offerings):
         raise joined(absent)
@@ -143,6 +146,7 @@ def instances(  # noqa: PLR0913  # a lane, what it loads, and all that may carry
             replace(
                 instance,
                 reserves_context=reserves_context,
+                margin=model_margin(instance.gpu) if has_margin and not instance.cheapest.is_on_cpu else NO_MARGIN,
                 has_fp8_kv=rules.has_fp8_kv and Precision.FP8.value in instance.gpu.flops,
             )
             for instance in made

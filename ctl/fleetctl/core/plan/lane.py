@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.frontend import forecast_errors
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
-from fleetctl.core.plan.checks import OperatingPoint, ceiling, describe, saturation
+from fleetctl.core.plan.checks import KNEE_SHARE_MAX, OperatingPoint, describe, saturation
 from fleetctl.core.plan.kv_overflow import overflow_text
 from fleetctl.core.plan.kv_reasons import kv_reasons
 from fleetctl.core.plan.layout_reasons import layout_reasons
@@ -74,7 +74,7 @@ def _bound_by(lane: LaneSpec, result: SizingResult, markets: Markets) -> str:
         return f"lanes.{lane.name}.replicas.min"
     if result.fewer is None:
         return f"lanes.{lane.name}.spot" if markets.replicas > 1 else ""
-    # Without a promise it is the load alone: a replica less would run over its ceiling, or saturate.
+    # Without a promise it is the load alone: a replica less would run too close to its knee, or saturate.
     target, workflow = result.fewer.target, result.fewer.workflow
     if workflow is not None:
         return ".".join(workflow.key)
@@ -113,7 +113,9 @@ _UNSIZED = (Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK)
 def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: OperatingPoint) -> tuple[str, ...]:
     settings, replica = result.settings, result.state.replica
     plural = "replica keeps" if result.needed == 1 else "replicas keep"
-    enough = f"{result.needed} {plural} every promise at {format_rps(demand.rps)} rps"
+    enough = (
+        f"{result.needed} {plural} every promise at {format_rps(demand.rps)} rps{result.proof and f': {result.proof}'}"
+    )
     if result.fewer is not None:
         enough += f"; with {result.needed - 1}, {result.fewer.why}"
     if lane.replicas.min > result.needed:
@@ -124,8 +126,8 @@ def _reasons(lane: LaneSpec, result: SizingResult, demand: LaneDemand, state: Op
     )
     knee = (
         f"one {result.instance.label} saturates at {format_rps(result.knee_rps)} rps, where "
-        f"{saturation(replica, settings.batch_slots).why}; the ceiling at this promise is "
-        f"{format_fraction(round(ceiling(lane), 3))} of that"
+        f"{saturation(replica, settings.batch_slots).why}; at most "
+        f"{format_fraction(KNEE_SHARE_MAX)} of that is planned with"
     )
     each = "" if result.instance.ranks == 1 else " of each rank"
     memory = (

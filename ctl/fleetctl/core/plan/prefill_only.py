@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
-from fleetctl.core.plan.checks import ttft_ceiling
 from fleetctl.core.plan.instances import Instance, too_small
 from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.sizing import KV_FREE, Settings, choices, replica_model, size, worst_step_s
@@ -28,12 +27,25 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import LaneSpec, Profile
 
 HOURS_PER_MONTH = 720
+# The published ceilings on the utilisation of one server by TTFT P99 promise (200 ms 55 %, 300 ms 63 %, 400 ms 70 %, 500 ms
+# 75 %), straight lines between; the ends are this project's own continuation.
+TTFT_CEILINGS = ((0.1, 0.45), (0.2, 0.55), (0.3, 0.63), (0.4, 0.70), (0.5, 0.75), (2.0, 0.85))
 UTILISATION_WITHOUT_TTFT = 0.75  # the table's last row: lanes that promise no TTFT
 _CHUNK = 2048  # the rule says nothing of chunks: vLLM's default for online serving
 FLEET_STEP = 10  # the published fleets round up: 58 instances became 60, 38 became 40
 
 # Published interference on one "instance": concurrency -> (TTFT P50, P99) in seconds.
 INTERFERENCE = ((8, 0.045, 0.090), (16, 0.052, 0.160), (32, 0.068, 0.280), (64, 0.095, 0.480))
+
+
+def ttft_ceiling(limit_s: float) -> float:
+    """Return the published ceiling for a TTFT promise, interpolated; held at the ends."""
+    if limit_s <= TTFT_CEILINGS[0][0]:
+        return TTFT_CEILINGS[0][1]
+    for (low_s, low), (high_s, high) in pairwise(TTFT_CEILINGS):
+        if limit_s <= high_s:
+            return low + (high - low) * (limit_s - low_s) / (high_s - low_s)
+    return TTFT_CEILINGS[-1][1]
 
 
 def instances_needed(peak_rps: float, *, service_time_s: float, utilisation: float) -> int:

@@ -11,6 +11,7 @@ from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
 from fleetctl.core.perf.step import StepBatch, StepModel, chunk_context_tokens
 from fleetctl.core.plan.kv_overflow import KvOverflow
+from fleetctl.core.plan.margin import NO_MARGIN, ForecastMargin
 from fleetctl.core.plan.workload import Z_99, LaneDemand
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ReplicaModel:
     seqs_max: int
     kv_tokens: int = 0  # that its cache holds; 0: not asked for
     sequence_kv: SequenceKv = ALIKE
+    margin: ForecastMargin = NO_MARGIN
 
     @cached_property
     def work(self) -> tuple[tuple[float, float], ...]:

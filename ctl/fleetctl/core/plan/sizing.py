@@ -50,6 +50,7 @@ class SizingResult:
     needed: int  # replicas
     state: OperatingPoint  # at `needed`, each of which is as many servers as it has ranks
     fewer: Failure | None  # what fails with one replica less; None at one replica
+    proof: str = ""  # what a proof found of `needed`; empty: the closed form alone did
 
     @property
     def knee_rps(self) -> float:
@@ -98,6 +99,7 @@ def replica_model(instance: Instance, demand: LaneDemand, settings: Settings) ->
         seqs_max=settings.running_max,
         kv_tokens=settings.kv_tokens,
         sequence_kv=instance.sequence_kv,
+        margin=instance.margin,
     )
 
 
@@ -124,7 +126,9 @@ def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_to
     model_len = _model_len(lane, instance, demand, kv_tokens)
     if not model_len:
         return None
-    probe = ReplicaModel(step=instance.step, demand=demand, batched_tokens_max=batched_tokens, seqs_max=1)
+    probe = ReplicaModel(
+        step=instance.step, demand=demand, batched_tokens_max=batched_tokens, seqs_max=1, margin=instance.margin
+    )
     limits = {
         # Half of an iteration's room stays for prompts, or a full batch would starve them.
         Constraint.DECODE: min(SEQS_MAX, batched_tokens // 2),
@@ -159,11 +163,12 @@ def _seqs_within_itl(lane: LaneSpec, probe: ReplicaModel) -> int:
     if promised is None:
         return SEQS_MAX
     is_pinned = lane.launch.max_num_batched_tokens is not None
+    limit_s = promised.limit_s / probe.margin.of(Metric.ITL)
     low, high = 0, SEQS_MAX + 1
     while high - low > 1:
         seqs = (low + high) // 2
-        fits = (0.0 if is_pinned else 1.0) * worst_step_s(probe, seqs) <= promised.limit_s
-        fits = fits and probe.step.decode_step_s(seqs, probe.resident_tokens) <= promised.limit_s
+        fits = (0.0 if is_pinned else 1.0) * worst_step_s(probe, seqs) <= limit_s
+        fits = fits and probe.step.decode_step_s(seqs, probe.resident_tokens) <= limit_s
         low, high = (seqs, high) if fits else (low, seqs)
     return low
 

@@ -27,8 +27,11 @@ def tier_cautions(profile: Profile, lane: LaneSpec, found: OperatingPoint) -> It
     for tier in profile.tiers:
         own = {target.metric for target in tier.slo.targets}
         for target in slo_of(lane.slo, tier).targets:
-            if target.metric in own and target.metric not in _UNFORECAST and not found.keeps(target):
-                measured = format_duration(found.measure_s(target.metric, target.percentile))
+            if target.metric not in own or target.metric in _UNFORECAST:
+                continue
+            measured_s = found.measure_s(target.metric, target.percentile)
+            if measured_s > target.limit_s:
+                measured = format_duration(measured_s)
                 yield (
                     f"tier {tier.name} is promised {describe(target)} in lane {lane.name}, which is sized for its own "
                     f"promises and forecast to take {measured}: it is kept as far as the tier goes before the others"

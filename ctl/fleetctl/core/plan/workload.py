@@ -10,13 +10,14 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION
 from fleetctl.core.plan.lane_shares import PREFIX_HIT_MAX, LaneShares, TracedRequest, prefix_hit
 from fleetctl.model.workflows import WorkflowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fleetctl.model.profile import Distribution, Profile
+    from fleetctl.model.profile import Distribution, Profile, WorkloadSpec
 
 Z_99 = NormalDist().inv_cdf(0.99)
 # A lane's demand is carried as this many equally likely points, so that every mean, second moment and percentile
@@ -68,6 +69,7 @@ class LaneDemand:
     average_rps: float  # over the day
     source: str  # one clause: where these come from
     workflows: tuple[WorkflowKind, ...] = ()  # whose calls are the lane's, as planned
+    objective: float = 0.0  # 0-1, the share of its requests that must be good; 0: their promises' percentiles alone
 
     @property
     def tokens_per_s(self) -> float:
@@ -88,13 +90,22 @@ def lane_demands(profile: Profile, rows: Sequence[TracedRequest] | None = None) 
     which lane a request names, whether it streams or is for batch, and how much of prompts is cached, that is taken too.
     """
     found = _from_trace(profile, rows) if rows else _from_distributions(profile)
-    if profile.workflows is None:
-        return found
-    kinds = profile.workflows.kinds
+    kinds = profile.workflows.kinds if profile.workflows is not None else ()
+    objective = profile.objective.fraction
     return {
-        name: replace(demand, workflows=tuple(kind for kind in kinds if kind.lane == name))
+        name: replace(demand, objective=objective, workflows=tuple(kind for kind in kinds if kind.lane == name))
         for name, demand in found.items()
     }
+
+
+def burst_cv(workload: WorkloadSpec) -> float:
+    """Return the coefficient of variation of gaps that a workload without a trace is planned with.
+
+    Over long windows counts of a renewal process have the square of it as index of dispersion.
+    """
+    if not workload.is_burst_known:
+        return math.sqrt(UNKNOWN_DISPERSION)
+    return max(workload.burst_cv or 1.0, math.sqrt(max(workload.dispersion_1s or 0.0, workload.dispersion_10s or 0.0)))
 
 
 def _lane_hit(profile: Profile, lane: str) -> float:
@@ -122,7 +133,7 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
             prompt=Lengths(points=tuple(_lognormal_points(mu, sigma, sorted(parts) or [(0.0, 1.0, 1.0)]))),
             output=_bounded(profile, name, _weighted(outputs[name]) if shares.by_output and parts else output),
             prefix_hit=_lane_hit(profile, name),
-            burst_cv=workload.burst_cv,
+            burst_cv=burst_cv(workload),
             average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
             source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak"
             + (_ASKED_FOR if shares.by_output else "")
@@ -210,7 +221,7 @@ def _from_trace(profile: Profile, rows: Sequence[TracedRequest]) -> dict[str, La
             if share > _SHARE_MIN:
                 lanes[name].append((share, row))
     busy, average = _peak_and_average(rows)
-    cv = max(workload.burst_cv, _inter_arrival_cv(busy))
+    cv = max(workload.burst_cv or 0.0, _inter_arrival_cv(busy))
     everyone = [(1.0, row) for row in rows]
     taken = f"{len(rows):,} trace requests{_untaken_clause(rows, lanes)}"
     demands = {}

@@ -1,0 +1,247 @@
+"""Proves a plan: the planned fleet is simulated under the load that was planned for, and replicas are added or taken until it holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.core.plan.checks import Failure
+from fleetctl.core.plan.proven import ProvenCount
+from fleetctl.errors import InfeasiblePlanError
+from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.model.plan import Constraint, Plan
+from fleetctl.model.profile import Profile, ReplicaBounds
+from fleetctl.model.slo import Metric
+from fleetctl.operations.proof_figures import LaneEvidence, lane_evidence, lane_risks, proven_lane
+from fleetctl.operations.proof_load import ProofLoad, proof_load
+from fleetctl.sim.sampled import sample_fleet
+from fleetctl.sim.scenario import SimulationSpec, paced
+from fleetctl.sim.world import EPOCH
+from fleetctl.units import format_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.core.plan import FleetSearch, TracedRequest
+    from fleetctl.model.plan import LanePlan
+
+NO_PROOF = "FLEETCTL_NO_PROOF"  # set to anything: no plan is simulated
+REQUESTS = 4000  # of one simulation, about: a second of computing
+_PASSES_MAX = 7
+_SLICE_REPLICAS_MIN = 6  # of a larger pool, as many as keep most of what pooling gains
+_SLICE_REQUESTS = 9000
+_WARM_S_MIN, _WARM_S_MAX = 5.0, 20.0
+_MORE, _FEWER = 1.25, 0.8  # of the count, while only one side is known
+_FAR, _MORE_FROM_FAR = 4.0, 1.6  # times as many missed as may be: the count is far off
+
+
+@dataclass(slots=True, kw_only=True)
+class _Count:
+    """How many replicas of a lane are known to be enough, and too few."""
+
+    tried: int
+    too_few: int  # or one below the fewest that may be
+    enough: int | None = None
+    failed: LaneEvidence | None = None  # at `too_few`
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no count in between is left to try."""
+        return self.enough is not None and self.enough - self.too_few <= 1
+
+    def next(self) -> None:
+        """Choose the next count to try."""
+        if self.enough is None:
+            is_far = self.failed is not None and self.failed.missed.total() > _FAR * self.failed.allowed
+            self.tried = max(self.tried + 1, math.ceil(self.tried * (_MORE_FROM_FAR if is_far else _MORE)))
+        elif self.failed is None:
+            self.tried = max(self.too_few + 1, min(self.enough - 1, math.floor(self.enough * _FEWER)))
+        else:
+            self.tried = (self.too_few + self.enough) // 2
+
+
+def prove(
+    searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accepts_risk: bool = False, requests: int = REQUESTS
+) -> Plan:
+    """Return the plan with the fewest replicas that a simulation shows to keep every promise, and what it measured as forecast.
+
+    Engines step as much slower as the step model has been wrong on data it was not fitted to, with `accepts_risk` at
+    its point; emulated ones step by the model. Deterministic. Raises InfeasiblePlanError where no count within reach
+    holds, BudgetExceededError.
+    """
+    profile, plan = searched.profile, searched.plan()
+    if any(lane.offering.is_on_cpu for lane in plan.lanes) or profile.workflows is not None:
+        return plan  # nothing is forecast of the one, and no trace of calls is given of the other
+    load = proof_load(profile, rows, requests_max=requests, warm_s=_warm_s(plan))
+    slowdown = {} if accepts_risk else searched.slowdowns()
+    laboratory = _Laboratory(profile=profile, plan=plan, load=load)
+    counts = _counts(searched, plan)
+    for _ in range(_PASSES_MAX):
+        trying = {lane: count.tried for lane, count in counts.items()}
+        found = laboratory.simulated(trying, slowdown)
+        for lane, count in counts.items():
+            if not count.is_settled:
+                _learn(count, found[lane], accepts_risk=accepts_risk)
+        if all(count.is_settled for count in counts.values()):
+            break
+        for count in counts.values():
+            if count.is_settled:
+                count.tried = count.enough or count.tried
+            else:
+                count.next()
+    proven = _proven(profile, counts, load, accepts_risk=accepts_risk)
+    return _with_forecast(searched.plan(proven), laboratory, slowdown, accepts_risk=accepts_risk)
+
+
+def _warm_s(plan: Plan) -> float:
+    """Return how long a fleet takes to fill: half of what its longest answers take, as most are shorter."""
+    return min(_WARM_S_MAX, max(_WARM_S_MIN, *(lane.forecast.e2e_p99_s / 2 for lane in plan.lanes)))
+
+
+def _counts(searched: FleetSearch, plan: Plan) -> dict[str, _Count]:
+    fewest, found = searched.fewest(), {}
+    for option in searched.chosen:
+        lane = option.lane
+        floor = max(fewest[lane.name], lane.replicas.min)
+        tried = max(floor, option.result.needed)
+        found[lane.name] = _Count(tried=tried, too_few=floor - 1)
+    return found
+
+
+def _learn(count: _Count, found: LaneEvidence, *, accepts_risk: bool) -> None:
+    if found.holds(accepts_risk=accepts_risk):
+        count.enough = count.tried
+    else:
+        count.too_few, count.failed = count.tried, found
+        if count.enough is not None and count.enough <= count.tried:
+            count.enough = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Laboratory:
+    """Where a profile's planned fleet is simulated under one load; nothing is simulated twice."""
+
+    profile: Profile
+    plan: Plan
+    load: ProofLoad
+    known: dict[tuple[object, ...], dict[str, LaneEvidence]] = field(default_factory=dict)
+
+    def simulated(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, LaneEvidence]:
+        """Return what so many replicas of each lane make of the load, their steps `slowdown` times as long."""
+        key = (*counts.items(), *((lane, factor) for lane, factor in slowdown.items() if factor != 1.0))
+        if key not in self.known:
+            self.known[key] = self._simulate(counts, slowdown)
+        return self.known[key]
+
+    def _simulate(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, LaneEvidence]:
+        """Of a large pool a part is simulated, with as much of the load."""
+        profile, load = self.profile, self.load
+        slices = {lane: _slice(count, load) for lane, count in counts.items()}
+        kept = {lane: slices[lane] / count for lane, count in counts.items() if slices[lane] < count}
+        desired, spec = self._fleet(slices), paced(profile, SimulationSpec(settled=slices))
+        runs = [
+            sample_fleet(
+                desired,
+                run,
+                replace(spec, seed=number, duration_s=load.run_s[number]),
+                warm_s=load.warm_s,
+                kept=kept,
+                slowdown=slowdown,
+            )
+            for number, run in enumerate(load.runs)
+        ]
+        return {
+            lane.name: lane_evidence(
+                lane,
+                profile,
+                load,
+                [run[lane.name] for run in runs],
+                replicas=slices[lane.name],
+                kept=kept.get(lane.name, 1.0),
+            )
+            for lane in profile.lanes
+        }
+
+    def _fleet(self, counts: dict[str, int]) -> Desired:
+        """Return the fleet with so many replicas; the caps, which the plan is held to, do not bind here."""
+        capacity = replace(self.profile.capacity, max_nodes=10**6, max_cost_usd_per_hour=None)
+        lanes = tuple(
+            replace(lane, replicas=ReplicaBounds(min=counts[lane.name], max=counts[lane.name]))
+            for lane in self.profile.lanes
+        )
+        profile = replace(self.profile, lanes=lanes, capacity=capacity)
+        return Desired(
+            fleet=profile.name,
+            phase=DesiredPhase.UP,
+            generation=1,
+            profile=profile,
+            plan=self.plan,
+            created_at=EPOCH,
+            changed_at=EPOCH,
+        )
+
+
+def _slice(count: int, load: ProofLoad) -> int:
+    """Return how many of a lane's replicas are simulated, so that a run is no longer than about the requests that were asked for."""
+    if load.requests <= _SLICE_REQUESTS:
+        return count
+    return min(count, max(_SLICE_REPLICAS_MIN, round(count * _SLICE_REQUESTS / load.requests)))
+
+
+_OF_MISS = {"itl": Constraint.ITL, "stream_gap": Constraint.ITL, "timeout": Constraint.DECODE}
+
+
+def _proven(
+    profile: Profile, counts: dict[str, _Count], load: ProofLoad, *, accepts_risk: bool
+) -> dict[str, ProvenCount]:
+    """Return the counts that differ from the closed form's, with what fails below them. Raises InfeasiblePlanError."""
+    found = {}
+    for spec in profile.lanes:
+        count = counts[spec.name]
+        if count.enough is None:
+            if accepts_risk:
+                continue
+            raise _unproven(spec.name, count, load, profile)
+        if count.enough == spec.replicas.min:
+            continue  # the closed form's is fewer, or the same
+        fewer = None
+        if count.failed is not None:
+            kind = count.failed.worst_kind
+            target = spec.slo.strictest(Metric.ITL if _OF_MISS.get(kind) is Constraint.ITL else Metric.TTFT)
+            fewer = Failure(
+                constraint=_OF_MISS.get(kind, Constraint.PREFILL),
+                why=f"in a simulation {count.failed.why}",
+                target=target,
+            )
+        found[spec.name] = ProvenCount(replicas=count.enough, why="simulated", fewer=fewer)
+    return found
+
+
+def _unproven(lane: str, count: _Count, load: ProofLoad, profile: Profile) -> InfeasiblePlanError:
+    why = count.failed.why if count.failed is not None else ""
+    return InfeasiblePlanError(
+        f"lane {lane}: simulated with {count.too_few} replicas under {load.about}, {why}; the objective is "
+        f"{format_fraction(profile.objective.fraction)}",
+        hint="relax its promises or raise max_wait; or take a plan that the simulation does not show to hold: --accept-risk",
+        key=("lanes", lane, "slo"),
+    )
+
+
+def _with_forecast(plan: Plan, laboratory: _Laboratory, slowdown: dict[str, float], *, accepts_risk: bool) -> Plan:
+    """Return the plan with what its fleet came to in a simulation, spares included, as forecast."""
+    counts = {lane.lane: lane.replicas for lane in plan.lanes}
+    point = laboratory.simulated(counts, {})
+    slow = laboratory.simulated(counts, slowdown)
+    lanes: tuple[LanePlan, ...] = tuple(proven_lane(lane, point[lane.lane], slow[lane.lane]) for lane in plan.lanes)
+    return with_risks(
+        replace(plan, lanes=lanes, proof=laboratory.load.about), laboratory.profile, accepts_risk=accepts_risk
+    )
+
+
+def with_risks(plan: Plan, profile: Profile, *, accepts_risk: bool) -> Plan:
+    """Return the plan with the promises that its forecasts' intervals cross: accepted, or cautioned of."""
+    risks = tuple(risk for lane in plan.lanes for risk in lane_risks(profile, lane))
+    if accepts_risk:
+        return replace(plan, risks=risks)
+    return replace(plan, cautions=(*plan.cautions, *risks))
