@@ -5,17 +5,17 @@ from __future__ import annotations
 from fleetctl.core.identity_cache import cached_by_identity
 
 
-def test_the_same_objects_are_asked_about_once_and_equal_ones_anew() -> None:
-    asked: list[list[int]] = []
+def test_the_same_objects_are_computed_once_and_equal_ones_anew() -> None:
+    calls: list[list[int]] = []
 
     @cached_by_identity(4)
     def total(numbers: list[int]) -> int:
-        asked.append(numbers)
+        calls.append(numbers)
         return sum(numbers)
 
     one, other = [1, 2], [1, 2]
     assert [total(one), total(one), total(other)] == [3, 3, 3]
-    assert [id(each) for each in asked] == [id(one), id(other)]
+    assert [id(each) for each in calls] == [id(one), id(other)]
 
 
 def test_a_bounded_number_is_kept_and_no_object_is_taken_for_one_that_is_gone() -> None:

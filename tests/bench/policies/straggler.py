@@ -46,7 +46,7 @@ class Watch:
     given_s: list[float] = field(default_factory=list)  # when it was given requests
     streams_max: dict[float, tuple[int, float]] = field(default_factory=dict)  # its own, its peers' median
     ejected_s: float | None = None
-    ordered_s: float | None = None
+    requested_s: float | None = None
     served_s: float | None = None
     _taken: int = 0
     _ready: frozenset[str] = frozenset()
@@ -67,8 +67,8 @@ class Watch:
         slow = found.get(self.slow_id)
         if slow is not None:
             self._look(slow, [found[each] for each in ready - {self.slow_id} if each in found], at_s)
-        if self.ordered_s is None and at_s > 0.0 and any(isinstance(a, LaunchReplica) for a in decision.actions):
-            self.ordered_s = at_s
+        if self.requested_s is None and at_s > 0.0 and any(isinstance(a, LaunchReplica) for a in decision.actions):
+            self.requested_s = at_s
         if self.served_s is None and at_s > 0.0 and ready - self._ready:
             self.served_s = at_s
         return decision
@@ -115,7 +115,7 @@ def main() -> None:
             print(
                 f"{factor:g}x seed {seed}: held to a quarter of its peers' streams after {_text(watch.held_s())}, given its "
                 f"last request after {watch.out_s():.0f} s, ejected {_text(watch.ejected_s)}, substitute ordered "
-                f"{_text(watch.ordered_s)}, serves {_text(watch.served_s)}; {100 * (lane.good_share or 0):.2f} % good, "
+                f"{_text(watch.requested_s)}, serves {_text(watch.served_s)}; {100 * (lane.good_share or 0):.2f} % good, "
                 f"misses {lane.breached}",
                 flush=True,
             )
