@@ -1,6 +1,6 @@
 """What a policy cannot beat that only sees: python -m tests.bench.policies.floors [--case NAME ...] [--seed N] [--trace FILE]
 
-In four cases the load changes in one step, in S2 all the time, and S10 begins with more than stands there. Here somebody decides who knows at that instant, to the replica, what the new
+In five cases the load changes in one step, in S2 all the time, and S10 begins with more than stands there. Here somebody decides who knows at that instant, to the replica, what the new
 load takes, and not a second before: it orders then, a boot passes, and it gives up what is no longer needed once that has
 been so for the lane's scale_down_after. A policy that has to measure knows it later, so where this one misses a goal the
 goal asks for foresight, or for replicas that stand ready. Before its first instant the built-in policy decides.
@@ -83,6 +83,7 @@ def sinusoid_counts(rps_each: float) -> tuple[tuple[float, int], ...]:
 # Which lane, and the counts tried.
 FLOORS: dict[str, tuple[str, Sequence[tuple[tuple[float, int], ...]]]] = {
     "flash": ("long", [((300.0, count),) for count in (6, 8)]),
+    "overload": ("short", [((110.0, count),) for count in (2, 3)]),
     "doubled": ("long", [((900.0, count),) for count in (10, 13, 16)]),
     "s2": ("all", [sinusoid_counts(each) for each in (1.8, 2.1, 2.4)]),
     "s7": ("long", [((300.0, count),) for count in (4, 5, 6)]),
