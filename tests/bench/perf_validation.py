@@ -33,7 +33,7 @@ CHUNK_TOKENS = 2048
 KNEE_STEP_RPS = 4.0
 FIRST_WAVE_SHARE = 1 / 8  # closed loops start all clients at once; eight rounds is what their own TTFT suggests
 
-ASKED_DENSE, ASKED_MOE = (0.05, 0.10), (0.10, 0.20)  # medians of (TPOT, TTFT) on rows that were not fitted
+GOALS_DENSE, GOALS_MOE = (0.05, 0.10), (0.10, 0.20)  # medians of (TPOT, TTFT) on rows that were not fitted
 
 # Which closed-loop rows had a say in a constant: the collective's at 70B TP4 and TP8, the expert kernels' at gpt-oss.
 FITTED = {
@@ -62,8 +62,8 @@ def say(name: str, tpot: list[float], ttft: list[float], *, gpu: str = "H100") -
         return f"{statistics.median(abs(e) for e in errors):7.1%} {statistics.median(errors):+7.1%} {inside:6.0%}"
 
     print(f"{name:52s} {max(len(tpot), len(ttft)):5d}  {column(tpot, interval[0])}   {column(ttft, interval[1])}")
-    ask = ASKED_MOE if "oss" in name else ASKED_DENSE
-    for what, errors, limit in (("TPOT", tpot, ask[0]), ("TTFT", ttft, ask[1])):
+    goals = GOALS_MOE if "oss" in name else GOALS_DENSE
+    for what, errors, limit in (("TPOT", tpot, goals[0]), ("TTFT", ttft, goals[1])):
         if errors and "fitted" not in name and (found := statistics.median(abs(e) for e in errors)) > limit:
             print(f"    FAILS: {what} {found:.1%}, asked {limit:.0%}")
 

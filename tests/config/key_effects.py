@@ -8,6 +8,8 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.catalogue.calibrations import calibrated
+from fleetctl.catalogue.known import load_catalogue
 from fleetctl.config.profile import parse_profile
 from fleetctl.controller.keys import KeyHashes
 from fleetctl.controller.table import build_table
@@ -69,6 +71,15 @@ def plan_or_refusal(profile: Profile) -> Plan | str:
         return planned(profile, trace_rows=None)
     except FleetctlError as error:
         return error.message
+
+
+def calibration_or_refusal(profile: Profile) -> str:
+    """Return by whose figures a profile is planned, or why by none."""
+    try:
+        known, used = load_catalogue(), calibrated(load_catalogue(), profile.capacity.calibration)
+    except FleetctlError as error:
+        return error.message
+    return "another's" if known != used else "gpus.yaml's"
 
 
 def own_costs(profile: Profile) -> float:

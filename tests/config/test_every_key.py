@@ -16,6 +16,7 @@ from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Profile
 from tests.config import key_effects
 from tests.config.key_effects import (
+    calibration_or_refusal,
     choices,
     commands,
     decisions,
@@ -214,6 +215,7 @@ PROBES: dict[str, Probe] = {
     "capacity.on_demand": Probe(value="peak", effect=plan_or_refusal),
     "capacity.spot": Probe(value="none", effect=plan_or_refusal),
     "capacity.gpus": Probe(value=["H100"], effect=plan_or_refusal),
+    "capacity.calibration": Probe(value="other", effect=calibration_or_refusal),
     "capacity.region": Probe(value="elsewhere", effect=plan_or_refusal),
     "capacity.zones": Probe(value=["here-b"], effect=plan_or_refusal),
     "capacity.max_cost_per_hour": Probe(value="$1", effect=plan_or_refusal),

@@ -74,6 +74,7 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 MODEL_ENTRY_KEYS = frozenset(_ModelEntry.__struct_fields__)  # of an entry of models.yaml
+_NO_SHARES = ("source", "tpot_error", "ttft_error")
 _Entry = TypeVar("_Entry", _GpuEntry, _ModelEntry)
 
 
@@ -154,7 +155,7 @@ def _check_shares(achieved: AchievedShares, place: str) -> None:
     """Raise ConfigError for what is no share of a peak; those of 8 bits may be left out."""
     for key, share in dataclasses.asdict(achieved).items():
         is_optional = key.endswith("_8bit")
-        if key != "source" and not (0 < share <= 1 or (is_optional and share == 0)):
+        if key not in _NO_SHARES and not (0 < share <= 1 or (is_optional and share == 0)):
             raise ConfigError(f"{place}: achieved.{key} is {share:g}: it is a share of the peak, above 0 and at most 1")
 
 

@@ -121,8 +121,8 @@ def _state_bytes(config: ModelConfig) -> int:
     """
     family = config.family
     by_default = "float32" if family == "nemotron_h" else "auto"
-    said = config.values.get("mamba_ssm_dtype", config.values.get("mamba_ssm_cache_dtype", by_default))
-    each = 4 if said == "float32" else 2
+    given = config.values.get("mamba_ssm_dtype", config.values.get("mamba_ssm_cache_dtype", by_default))
+    each = 4 if given == "float32" else 2
     if family in _GATED_DELTA:
         keys, values = linear_widths(config)
         heads = config.number("linear_num_value_heads")

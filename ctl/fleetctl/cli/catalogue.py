@@ -31,6 +31,13 @@ _ROWS = (
         "model:GROUP",
         _READS,
     ),
+    (
+        "Start here",
+        "calibrate",
+        "Refit the performance model to your own engine: its metrics, or a benchmark's file.",
+        "calibrate:calibrate",
+        _FILES,
+    ),
     ("Start here", "plan", "Show what a profile needs: replicas, settings, cost, forecast.", "plan:plan", _FILES),
     ("Start here", "offers", "List what is sold: GPUs, prices, zones, stock.", "offers:offers", _READS),
     ("Start here", "simulate", "Compute what a profile's fleet would make of a trace.", "simulate:simulate", _READS),

@@ -66,6 +66,7 @@ _DOCUMENTS = {
     "scale": "cli.json_reference:OverrideAnswer",
     "shed": "cli.json_reference:OverrideAnswer",
     "model add": "operations.model_catalogue:AddedModel",
+    "calibrate": "operations.calibrating:CalibrationReport",
     "rollout status": "model.rollout:RolloutStatus",
     "rollout history": "[operations.rollouts:RevisionChange]",
     "rollout pause": "operations.rollouts:RolloutHold",

@@ -124,6 +124,11 @@ class CapacityShape(ProfileSection):
     max_nodes: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=_CAPACITY.max_nodes, description="A hard cap on live nodes."
     )
+    calibration: str = Field(
+        default=_CAPACITY.calibration,
+        description="A calibration that `fleetctl calibrate` wrote: its GPU is planned by what your own engine showed. "
+        "Unset: the GPU's measured kernels.",
+    )
     gpu_usd_per_hour: Usd | None = Field(
         default=None,
         description="What an hour of one GPU costs you where the provider bills nothing, as on this machine: $2.10. Unset: $0.",

@@ -45,6 +45,9 @@ class AchievedShares:
     gemm_memory_8bit: float = 0.0
     gemm_flops_8bit: float = 0.0
     source: str = ""
+    # Of a calibration: by how much forecasts missed its own rows that were held out; None: as for any measured GPU.
+    tpot_error: float | None = None
+    ttft_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

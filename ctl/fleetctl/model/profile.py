@@ -177,8 +177,7 @@ class LaneRules:
     match: LaneMatch
     slo: LaneSlo
     max_wait_s: float  # in the gateway's queue; longer, or predicted longer, is refused with 429
-    # The same, while it has no replica and has lost none: scaled to zero, or not started yet. None: as long as one takes;
-    # in a routing table: as ever.
+    # While it has no replica and has lost none: scaled to zero, or not started. None: as long as one takes; in a table: as ever.
     max_wait_from_zero_s: float | None = None
     queue_max: int = 256  # requests
     interruptible: bool = False  # batch: may be paused under pressure and sits on spot first
@@ -231,6 +230,7 @@ class CapacitySpec:
     zones: tuple[str, ...] = ()
     max_cost_usd_per_hour: float | None = None
     max_nodes: int = 16
+    calibration: str = ""  # by whose figures its GPU is planned; empty: gpus.yaml's
     gpu_usd_per_hour: float | None = None  # of one GPU, where the provider prices its offerings at nothing
 
 

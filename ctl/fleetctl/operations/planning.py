@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
+from fleetctl.catalogue.calibrations import calibrated
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
@@ -107,7 +108,10 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
 
     `is_for_files` leaves out what only a fleet that runs here refuses.
     """
-    catalogue = load_catalogue()
+    try:
+        catalogue = calibrated(load_catalogue(), profile.capacity.calibration)
+    except FleetctlError as error:
+        return Planning(plan=None, errors=tuple(error.parts))
     installed = _installed(site, profile)
     errors = [*profile_errors(site, profile, catalogue, installed), *([] if is_for_files else keyring_errors(profile))]
     plan: Plan | None = None

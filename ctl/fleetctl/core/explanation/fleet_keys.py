@@ -132,6 +132,16 @@ def _offered(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"the cheapest together: {chosen}", value="any", origin=ValueOrigin.PROVIDER)
 
 
+def _calibration(query: KeyQuery) -> KeyEffect | None:
+    """None: it names none, and GPUs are planned by gpus.yaml."""
+    if not query.profile.capacity.calibration:
+        return None
+    specs = [lane.gpu_spec for lane in query.plan.lanes if lane.gpu_spec is not None]
+    shares = next((spec.achieved for spec in specs if spec.achieved and spec.achieved.tpot_error is not None), None)
+    text = "of a GPU that no lane is planned on" if shares is None else f"steps as {shares.source} showed them"
+    return KeyEffect(text=text)
+
+
 def _places(query: KeyQuery) -> KeyEffect:
     chosen = lane_by_lane(query.plan, lambda lane: lane.offering.key)
     return KeyEffect(text=f"bought as {chosen}", value="any", origin=ValueOrigin.PROVIDER)
@@ -265,6 +275,7 @@ FLEET_KEYS: dict[str, Explanation] = {
     "capacity.on_demand": _on_demand,
     "capacity.spot": _spot,
     "capacity.gpus": _offered,
+    "capacity.calibration": _calibration,
     "capacity.region": _places,
     "capacity.zones": _places,
     "capacity.max_cost_per_hour": _max_cost,

@@ -32,6 +32,8 @@ TTFT_ERROR_UNMEASURED = 0.30
 
 def forecast_errors(gpu: GpuSpec) -> tuple[float, float]:
     """Return by which shares forecasts of (TPOT, TTFT) on a GPU may be off, in either direction."""
-    if gpu.achieved is None:
+    shares = gpu.achieved
+    if shares is None:
         return TPOT_ERROR_UNMEASURED, TTFT_ERROR_UNMEASURED
-    return TPOT_ERROR, TTFT_ERROR
+    tpot, ttft = shares.tpot_error, shares.ttft_error
+    return TPOT_ERROR if tpot is None else tpot, TTFT_ERROR if ttft is None else ttft

@@ -192,10 +192,12 @@ def _chunk(lane: LaneSpec) -> str:
 
 
 def _unmeasured(gpu: GpuSpec) -> tuple[str, ...]:
-    if gpu.achieved is not None:
-        return ()
     tpot, ttft = forecast_errors(gpu)
     wider = f"ITL {format_fraction(tpot)}, TTFT {format_fraction(ttft)} either way"
+    if gpu.achieved is not None and gpu.achieved.tpot_error is None:
+        return ()
+    if gpu.achieved is not None:
+        return (f"{gpu.name} is calibrated by {gpu.achieved.source}; the intervals are what that missed ({wider})",)
     return (
         f"gpus.yaml has no measured shares of {gpu.name}: it is reckoned with an H100's, and the intervals are wider ({wider})",
     )
