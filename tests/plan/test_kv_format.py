@@ -110,3 +110,19 @@ def test_scales_are_read_from_the_checkpoints_own_config(
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config if section is None else config | {"quantization_config": section}))
     assert model_card_from_config(file).kv_cache is found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"), [("V100-32GB", "ends at its start"), ("A100-80GB", "weight-only kernels"), ("H100", "")]
+)
+def test_where_fp8_is_not_computed_the_plan_says_what_becomes_of_it(gpu: str, words: str) -> None:
+    profile = profile_with(precision="fp8", rps=1, gpus=gpu, slo="ttft: {p99: 5s}, itl: {p99: 200ms}")
+    lane = make_plan(
+        profile,
+        model_card=resolve_model(profile.model, CATALOGUE),
+        catalogue=CATALOGUE,
+        offerings=tuple(replace(each, gpu=gpu) for each in OFFERINGS if each.gpu == "L40S"),
+        profile_hash="",
+    ).lanes[0]
+    found = [reason for reason in lane.reasons if "computes no FP8" in reason]
+    assert (words in found[0]) if words else not found

@@ -13,6 +13,7 @@ from fleetctl.core.plan.layout_reasons import layout_reasons
 from fleetctl.core.plan.on_cpu import without_forecast
 from fleetctl.core.plan.sizing import GPU_MEMORY_UTILIZATION, KV_FREE, Settings, SizingResult
 from fleetctl.core.plan.throughput import replica_throughput
+from fleetctl.model.catalogue import Precision
 from fleetctl.model.plan import BudgetItem, Constraint, Forecast
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
@@ -53,6 +54,7 @@ def lane_plan(  # a lane, its demand, and what was sized for it
             *layout_reasons(lane, result, others),
             *kv_reasons(lane, result, demand, is_given=lane.own_model(profile.model_of(lane)).kv_cache is not None),
             *_unmeasured(result.instance.gpu),
+            *_weight_only(result.instance),
             markets.reason,
             *_pinned(lane),
         ),
@@ -201,6 +203,17 @@ def _unmeasured(gpu: GpuSpec) -> tuple[str, ...]:
     return (
         f"gpus.yaml has no measured shares of {gpu.name}: it is reckoned with an H100's, and the intervals are wider ({wider})",
     )
+
+
+def _weight_only(instance: Instance) -> tuple[str, ...]:
+    """Say where FP8 weights are computed in 16 bits, and where vLLM ends at its start with them (quantization/fp8.py, 0.32)."""
+    gpu = instance.gpu
+    if instance.precision is not Precision.FP8 or Precision.FP8.value in gpu.flops:
+        return ()
+    kept = f"{gpu.name} computes no FP8: weights are kept in it, and computed in 16 bits by weight-only kernels"
+    if Precision.INT8.value in gpu.flops:
+        return (kept,)
+    return (f"{kept}; vLLM has none before compute capability 7.5, and ends at its start: take 16 bits there",)
 
 
 def _pinned(lane: LaneSpec) -> tuple[str, ...]:
