@@ -51,6 +51,8 @@ Object = dict[str, Any]
 _CORE = "CoreV1Api"
 _BATCH_MAX = 50  # what is looked at before them, the fleet's ConfigMap and its lanes' names, is looked at once
 _PRUNE_EVERY_S = 60.0
+# The API server's admission hears of a new PriorityClass by a watch of its own, within a second where the machine is not busy.
+_CLASS_KNOWN_S, _CLASS_AGAIN_S = 10.0, 0.25
 _LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
 
 
@@ -280,11 +282,11 @@ class KubernetesProvider:
             return node_of(pod, record=record, notices={})
         claim = await self._claims.template_for(request, anchor)
         body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets, claim=claim)
-        body = await self._prioritised(request, body)
         if request.node_count > 1:
+            body = await self._prioritised(request, body)
             pod = {"kind": "LeaderWorkerSet", **await self._groups.make(name, set_of(request, body))}
         else:
-            pod = await self._posted(name, body)
+            pod = await self._posted_in_class(request, name, body)
         if not order_in(pod).belongs_to(request):
             raise _taken(request, order_in(pod).replica_id)
         if secrets:
@@ -295,6 +297,21 @@ class KubernetesProvider:
         priority_class = await self._priorities.class_of(request)
         return {**body, "spec": {**body["spec"], **({"priorityClassName": priority_class} if priority_class else {})}}
 
+    async def _posted_in_class(self, request: NodeRequest, name: str, body: Object) -> Object:
+        """Return the pod of this name, made with its lane's PriorityClass. Raises AmbiguousOutcomeError where that is not known in time."""
+        end_s = self._clock.monotonic_s() + _CLASS_KNOWN_S
+        while True:
+            try:
+                return await self._posted(name, await self._prioritised(request, body))
+            except CredentialsError as exc:
+                if "PriorityClass" not in exc.message:
+                    raise
+                # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is had made again.
+                self._priorities.forget(request.owner, request.fleet)
+                if self._clock.monotonic_s() >= end_s:
+                    raise AmbiguousOutcomeError(exc.message, hint="the order is sent again by its token") from exc
+            await self._clock.sleep(_CLASS_AGAIN_S)
+
     async def _posted(self, name: str, body: Object) -> Object:
         """Return the pod of this name: made now, or there already."""
         namespace = await self._namespace()
@@ -302,13 +319,6 @@ class KubernetesProvider:
             made = await self._connection.change(
                 _CORE, "create_namespaced_pod", namespace, body, field_manager=MANAGER
             )  # fmt: skip
-        except CredentialsError as exc:
-            if "PriorityClass" not in exc.message:
-                raise
-            # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is looked for again.
-            order = order_in(body)
-            self._priorities.forget(order.owner, order.fleet)
-            raise AmbiguousOutcomeError(exc.message, hint="it is looked for again, and so is the order") from exc
         except ConflictError:
             found = await self._pod(name)
             if found is None:

@@ -75,8 +75,13 @@ def leading_to(address: str, kubeconfig: Path, directory: Path) -> Path:
         (Fault(status=504, after=True), AmbiguousOutcomeError),
         (Fault(), AmbiguousOutcomeError),
         (Fault(after=True), AmbiguousOutcomeError),
+        # A read before the order that is not answered is no failed start either: the order is sent again by its token.
+        (Fault(method="GET", path=f"/configmaps/{fleet_name(OWNER, FLEET)}"), AmbiguousOutcomeError),
+        (Fault(method="GET", path=f"/configmaps/{fleet_name(OWNER, FLEET)}", status=503), AmbiguousOutcomeError),
     ],
-    ids=lambda each: f"{each.status or 'cut'}{'-after' if each.after else ''}" if isinstance(each, Fault) else "",
+    ids=lambda each: (
+        f"{each.method}-{each.status or 'cut'}{'-after' if each.after else ''}" if isinstance(each, Fault) else ""
+    ),
 )
 def test_an_order_that_fails_in_any_way_yields_one_pod_when_it_is_repeated(
     space: Space, tmp_path: Path, fault: Fault, error: type[ProviderError]
@@ -96,6 +101,17 @@ def test_an_order_that_fails_in_any_way_yields_one_pod_when_it_is_repeated(
             assert node.id == NAME
             (pod,) = space.cluster.core.list_namespaced_pod(space.name).items
             assert made <= {pod.metadata.uid}
+
+    asyncio.run(scenario())
+
+
+def test_a_priority_class_that_admission_has_not_heard_of_yet_is_waited_for(space: Space, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with behind_a_proxy(space, tmp_path) as (provider, proxy):
+            fault = Fault(status=403, message="pods is forbidden: no PriorityClass with name fleetctl-lane-1 was found")
+            proxy.faults += [fault, fault]
+            assert (await create(provider, order("t-1"))).id == NAME
+            assert proxy.faults == []
 
     asyncio.run(scenario())
 

@@ -68,12 +68,11 @@ def laptops(cluster: TestCluster) -> Iterator[tuple[Home, Home]]:
     yield first, second
     first.kill_everything()
     second.kill_everything()
-    there = {each.metadata.name for each in cluster.core.list_namespace().items} & {NAMESPACE, RECORDS}
+    there = namespaces(cluster) & {NAMESPACE, RECORDS}
     for namespace in there:
         cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
         cluster.core.delete_namespace(namespace)
-    left = lambda: there & {each.metadata.name for each in cluster.core.list_namespace().items}  # noqa: E731
-    until(lambda: not left(), "the namespaces have gone", within_s=60)
+    until(lambda: not there & namespaces(cluster), "the namespaces have gone", within_s=60)
     for root in roots:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -127,6 +126,10 @@ def test_a_fleet_placed_in_the_cluster_needs_no_laptop(
     laptop.fleetctl("down", "chat", "--yes", timeout_s=120)
     until(lambda: everything(cluster) == before, f"nothing is left: {everything(cluster)} {before}", within_s=30)
     assert laptop.processes() == other.processes() == []
+
+
+def namespaces(cluster: TestCluster) -> set[str]:
+    return {each.metadata.name for each in cluster.core.list_namespace().items}
 
 
 def kill(laptop: Home) -> None:
@@ -280,8 +283,7 @@ def test_a_fleet_whose_namespace_is_deleted_is_taken_down_from_the_laptop(
     profile.write_text(PROFILE.replace("PORT", str(free_port())))
     laptop.fleetctl("up", str(profile), "--yes", timeout_s=240)
     cluster.core.delete_namespace(NAMESPACE)
-    gone = lambda: all(each.metadata.name != NAMESPACE for each in cluster.core.list_namespace().items)  # noqa: E731
-    until(gone, "the namespace has gone", within_s=120)
+    until(lambda: NAMESPACE not in namespaces(cluster), "the namespace has gone", within_s=120)
     laptop.fleetctl("state", "unlock", "chat", "--yes")  # else its lease is waited for, 30 s
     laptop.fleetctl("down", "chat", "--yes", timeout_s=240)
     assert laptop.query("ls") == []
