@@ -45,6 +45,7 @@ class ControlEndpoint:
         self._ended = asyncio.Event()
         self._started = threading.Event()
         self._failure: OSError | None = None
+        self._is_serving = False
         self._addresses: Sequence[str] = ()
         self._port = 0
         self._thread = threading.Thread(target=self._run, name="control-endpoint", daemon=True)
@@ -53,7 +54,7 @@ class ControlEndpoint:
         """Listen at each address that is to be had. Raises UnavailableError where none is."""
         self._addresses, self._port = addresses, port
         self._thread.start()
-        if not self._started.wait(_START_S) or self._failure is not None:
+        if not self._started.wait(_START_S) or not self._is_serving:
             raise UnavailableError(f"nothing can listen at port {port}: {self._failure or 'no answer'}")
 
     def close(self) -> None:
@@ -81,7 +82,7 @@ class ControlEndpoint:
                     self._failure = exc
             if not runner.addresses:
                 return
-            self._failure = None
+            self._is_serving = True
             self._started.set()
             await self._ended.wait()
         finally:
