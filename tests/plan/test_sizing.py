@@ -336,7 +336,8 @@ def test_a_heads_price_is_in_the_plan_and_under_the_cap() -> None:
     alone = planned(profile_with()).cost_usd_per_hour
     within = _capped(profile_with(), max_cost_usd_per_hour=alone + 0.03)
     plan = planned(within, head_usd_per_hour=0.02)
-    assert (plan.cost_usd_per_hour, plan.head_usd_per_hour) == (pytest.approx(alone + 0.02), 0.02)
+    assert plan.cost_usd_per_hour == pytest.approx(alone + 0.02)
+    assert plan.head_usd_per_hour == 0.02
     with pytest.raises(BudgetExceededError, match=r"its head among it at \$0\.04"):
         planned(within, head_usd_per_hour=0.04)
 
