@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, Notice
     from fleetctl_aws.connection import AwsConnection
+    from fleetctl_aws.instance_notices import InstanceNotices
     from fleetctl_aws.notices import NoticeQueue
     from fleetctl_aws.settings import AwsSettings
-    from fleetctl_aws.told_notices import InstanceNotices
 
 Object = dict[str, Any]
 # A message ends the wait at once; a process that ends waits for no longer than this.
 _WAIT_S = 5
 _RENEWED_AT_ONCE = 200
-_TOLD_MAX = 1_000
+_UNREAD_MAX = 1_000
 _ENDING = frozenset({"shutting-down", "terminated"})
 _LIVING = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
 
@@ -117,16 +117,16 @@ class InstanceEvents:
 
     async def _by_instances(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
         """Put in what instances tell of themselves."""
-        told: asyncio.Queue[tuple[str, Notice]] = asyncio.Queue(maxsize=_TOLD_MAX)
+        unread: asyncio.Queue[tuple[str, Notice]] = asyncio.Queue(maxsize=_UNREAD_MAX)
 
-        def tell(instance_id: str, notice: Notice) -> None:
-            if not told.full():  # what is left out is told again by the queue, or when the stream is opened anew
-                told.put_nowait((instance_id, notice))
+        def on_notice(instance_id: str, notice: Notice) -> None:
+            if not unread.full():  # what is left out is told again by the queue, or when the stream is opened anew
+                unread.put_nowait((instance_id, notice))
 
-        following = asyncio.create_task(self._notices.follow(owner, fleet, tell))
+        following = asyncio.create_task(self._notices.follow(owner, fleet, on_notice))
         try:
             while True:
-                instance_id, notice = await told.get()
+                instance_id, notice = await unread.get()
                 event = InstanceEvent(instance_ids=(instance_id,), notice=notice)
                 nodes = [_as_event(node, event) for node in self._notices.nodes(owner, fleet, instance_id)]
                 for node in nodes:

@@ -16,6 +16,7 @@ from fleetctl_aws.create import Orders
 from fleetctl_aws.events import InstanceEvents
 from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.heads import AwsHeads
+from fleetctl_aws.instance_notices import InstanceNotices
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.network import PORT, SecurityGroups, find_network
@@ -25,7 +26,6 @@ from fleetctl_aws.settings import SETTINGS, VARIABLES, AwsSettings
 from fleetctl_aws.shared import SharedParts
 from fleetctl_aws.slots import Slots, nodes_of, parse_node_id
 from fleetctl_aws.tagged import TaggedParts
-from fleetctl_aws.told_notices import InstanceNotices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -51,11 +51,10 @@ class Components:
         )
         self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes, self.budgets = Probes(world, self.background, wake), Budgets(world)
-        self.start_watch = StartWatch(world, self.background, self.journal, wake)
+        self.start_watch, self.cost_log = StartWatch(world, self.background, self.journal, wake), CostLog(world)
         self.warmups = Warmups(world, self.background, self.journal)
         self.canaries, self.shadow = Canaries(world, self.background, wake), ShadowPolicy(world, self.journal)
         self.publisher, self.interruption_log = Publisher(world, self.journal), InterruptionLog(world)
-        self.cost_log = CostLog(world)
         self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
         self.creator = Creator(
             world,

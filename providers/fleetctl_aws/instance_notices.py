@@ -42,29 +42,31 @@ class InstanceNotices:
         """Return who is on an instance, as it was last listed."""
         return self._shown.get((owner, fleet), {}).get(instance_id, ())
 
-    async def follow(self, owner: str, fleet: str, tell: Callable[[str, Notice], object]) -> None:
-        """Call `tell` with an instance's id and each notice that is new of it, for ever."""
-        asking: dict[str, tuple[str, asyncio.Task[None]]] = {}
+    async def follow(self, owner: str, fleet: str, on_notice: Callable[[str, Notice], object]) -> None:
+        """Call `on_notice` with an instance's id and each notice that is new of it, for ever."""
+        polling: dict[str, tuple[str, asyncio.Task[None]]] = {}
         try:
             while True:
                 listed = self._shown.get((owner, fleet), {})
                 shown = {instance_id: nodes[0].host for instance_id, nodes in listed.items()}
-                for instance_id, (host, task) in list(asking.items()):
+                for instance_id, (host, task) in list(polling.items()):
                     if shown.get(instance_id) != host:
                         task.cancel()
-                        del asking[instance_id]
+                        del polling[instance_id]
                 for instance_id, host in shown.items():
-                    if instance_id not in asking and len(asking) < _FOLLOWED_MAX:
-                        task = asyncio.create_task(self._ask_on(instance_id, host, tell), name=f"notices/{instance_id}")
-                        asking[instance_id] = (host, task)
+                    if instance_id not in polling and len(polling) < _FOLLOWED_MAX:
+                        task = asyncio.create_task(
+                            self._poll(instance_id, host, on_notice), name=f"notices/{instance_id}"
+                        )
+                        polling[instance_id] = (host, task)
                 await self._clock.sleep(_LOOK_S)
         finally:
-            for _, task in asking.values():
+            for _, task in polling.values():
                 task.cancel()
-            await asyncio.gather(*(task for _, task in asking.values()), return_exceptions=True)
+            await asyncio.gather(*(task for _, task in polling.values()), return_exceptions=True)
 
-    async def _ask_on(self, instance_id: str, host: str, tell: Callable[[str, Notice], object]) -> None:
-        digest, told, again_s = "", frozenset[Notice](), _AGAIN_S
+    async def _poll(self, instance_id: str, host: str, on_notice: Callable[[str, Notice], object]) -> None:
+        digest, earlier, again_s = "", frozenset[Notice](), _AGAIN_S
         while True:
             try:
                 digest, page = await _answer(host, digest)
@@ -75,9 +77,9 @@ class InstanceNotices:
             again_s = _AGAIN_S
             # Addresses are given anew: what another instance says is not of this one.
             found = frozenset(notices_in(page)) if page.get("instance_id") == instance_id else frozenset()
-            for notice in sorted(found - told, key=lambda each: each.is_certain, reverse=True):
-                tell(instance_id, notice)
-            told = found
+            for notice in sorted(found - earlier, key=lambda each: each.is_certain, reverse=True):
+                on_notice(instance_id, notice)
+            earlier = found
 
 
 def notices_in(page: dict[str, Any]) -> Iterable[Notice]:

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.node import NodeState, NoticeKind
-from fleetctl_aws.told_notices import notices_in
+from fleetctl_aws.instance_notices import notices_in
 from tests.aws.cloud.client import Cloud, running_cloud
 from tests.aws.cloud.network import why_not_namespaced
 from tests.aws.provider.conftest import Rented
@@ -66,11 +66,11 @@ async def test_an_instance_tells_of_its_end_where_no_queue_is_allowed(
     made = await account.node("t-1")
     events = provider.capabilities.events
     assert events is not None
-    told: asyncio.Queue[tuple[float, Node]] = asyncio.Queue()
+    heard: asyncio.Queue[tuple[float, Node]] = asyncio.Queue()
 
     async def listen() -> None:
         async for node in events.watch(owner=account.owner, fleet=FLEET):
-            await told.put((SYSTEM_CLOCK.monotonic_s(), node))
+            await heard.put((SYSTEM_CLOCK.monotonic_s(), node))
 
     listening = asyncio.create_task(listen())
     try:
@@ -78,10 +78,10 @@ async def test_an_instance_tells_of_its_end_where_no_queue_is_allowed(
             while (await account.listing()).nodes[0].state is not NodeState.RUNNING:
                 await SYSTEM_CLOCK.sleep(0.2)
         booting.rebalance(made.id)
-        assert (await notice(told)).kind is NoticeKind.REBALANCE
+        assert (await notice(heard)).kind is NoticeKind.REBALANCE
         begun_s = SYSTEM_CLOCK.monotonic_s()
         booting.interrupt(made.id, notice_s=60.0, event=False)
-        taken = await notice(told)
+        taken = await notice(heard)
         assert (taken.kind, taken.takes_node) == (NoticeKind.INTERRUPTION, True)
         assert SYSTEM_CLOCK.monotonic_s() - begun_s < 20.0
         async with asyncio.timeout(20):  # and a controller that starts later finds it in the tags
@@ -93,9 +93,9 @@ async def test_an_instance_tells_of_its_end_where_no_queue_is_allowed(
         await provider.stop(made.id, grace_s=1.0)
 
 
-async def notice(told: asyncio.Queue[tuple[float, Node]]) -> Notice:
+async def notice(heard: asyncio.Queue[tuple[float, Node]]) -> Notice:
     async with asyncio.timeout(45):
         while True:
-            _, node = await told.get()
+            _, node = await heard.get()
             if node.notice is not None:
                 return node.notice
