@@ -111,6 +111,8 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
     control = _alive(status.controller_alive, status.controller_pid)
     yield f"Control  {'not running' if status.is_unattended else control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
+    for number, risk in enumerate(status.plan_risks):
+        yield cell(f"{'Risk' if number == 0 else '':<9}{risk}, accepted with the plan", Tone.WARN)
     rollout = status.rollout
     # A revision that was rolled back stays said until the next one: what runs is not what was last asked for.
     if rollout is not None and (rollout.phase is not RolloutPhase.COMPLETE or rollout.undoes is not None):

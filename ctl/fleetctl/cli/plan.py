@@ -39,6 +39,19 @@ from fleetctl.operations.site import Site
 from fleetctl.units import parse_duration_s, parse_usd
 
 EXIT_PENDING = 2  # as terraform says it
+_ServiceTime = Annotated[
+    str,
+    typer.Option("--service-time", metavar="DURATION", help="prefill-only: seconds an instance spends a request."),
+]
+_Price = Annotated[str, typer.Option("--price", metavar="USD", help="prefill-only: an instance's hour, like $1.69.")]
+_DetailedExitcode = Annotated[
+    bool,
+    typer.Option("--detailed-exitcode", help="Exit 2 if the running fleet would change, or runs by older settings."),
+]
+_Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Each key's value, its source and what follows from it; what a little more buys."),
+]
 
 
 def plan(
@@ -46,28 +59,13 @@ def plan(
     profile: ProfileName,
     *,
     sizing: Annotated[Sizing, typer.Option("--sizing", help="full, or the published rule of thumb.")] = Sizing.FULL,
-    service_time: Annotated[
-        str,
-        typer.Option("--service-time", metavar="DURATION", help="prefill-only: seconds an instance spends a request."),
-    ] = "",
-    price: Annotated[
-        str, typer.Option("--price", metavar="USD", help="prefill-only: an instance's hour, like $1.69.")
-    ] = "",
+    service_time: _ServiceTime = "",
+    price: _Price = "",
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Save the plan; `up --plan FILE` applies it.")] = "",
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Plan under another fleet name.")] = "",
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
-    detailed_exitcode: Annotated[
-        bool,
-        typer.Option(
-            "--detailed-exitcode", help="Exit 2 if the running fleet would change, or runs by older settings."
-        ),
-    ] = False,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help="Each key's value, its source and what follows from it; what a little more buys."
-        ),
-    ] = False,
+    detailed_exitcode: _DetailedExitcode = False,
+    explain: _Explain = False,
     accept_risk: AcceptRisk = False,
     no_proof: NoProof = False,
     output: Output = Format.TABLE,

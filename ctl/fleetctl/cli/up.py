@@ -41,6 +41,7 @@ from fleetctl.views.boot import boot_text, coarse_boot_text
 _Stay = Annotated[
     bool, typer.Option("--stay", help="Stay, and keep controller and gateway until SIGTERM: for containers.")
 ]
+_SavedPlan = Annotated[str, typer.Option("--plan", metavar="FILE", help="Apply this saved plan instead of a new one.")]
 _LEAVE_S = 12.0  # the gateway lets requests finish for 10 s
 
 
@@ -48,9 +49,7 @@ def up(
     ctx: typer.Context,
     profile: ProfileName,
     *,
-    plan: Annotated[
-        str, typer.Option("--plan", metavar="FILE", help="Apply this saved plan instead of a new one.")
-    ] = "",
+    plan: _SavedPlan = "",
     name: Annotated[str, typer.Option("--name", metavar="FLEET", help="Bring it up under another fleet name.")] = "",
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The gateway's port.")] = None,
     max_cost: Annotated[str, typer.Option("--max-cost", metavar="USD", help="Refuse a plan over this an hour.")] = "",
@@ -77,8 +76,7 @@ def up(
     cap = parse_usd(max_cost) if max_cost else None
     site = site_of(ctx)
     given = find_with_source(profile, fleet=name, port=port)
-    found = as_brought_up(site, given.profile)
-    progress = Progress(quiet=quiet)
+    found, progress = as_brought_up(site, given.profile), Progress(quiet=quiet)
     with progress:
         progress.working(f"planning {found.name} ...")
         new = _planned(site, replace(given, profile=found), plan, accept_risk=accept_risk, no_proof=no_proof)

@@ -119,6 +119,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         revision=known.memory.rollout.revision if known.memory.rollout is not None else None,
         is_revision_complete=known.memory.rollout is None or known.memory.rollout.is_over,
         reason=known.trouble or join_messages(reasons.get(FLEET, ())),
+        plan_risks=now.desired.plan.risks,
     )
 
 

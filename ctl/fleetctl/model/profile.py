@@ -96,11 +96,6 @@ class WorkloadSpec:
     stream_share: float = 1.0  # fraction of the others that stream; hinted ones do not
     trace: str = ""  # a CSV(.gz) of arrival_s,prompt_tokens,output_tokens; replaces the distributions
 
-    @property
-    def is_burst_known(self) -> bool:
-        """Whether the profile says how bursty arrivals are, in one way or the other; a trace shows it."""
-        return bool(self.trace) or not self.burst_cv is self.dispersion_1s is self.dispersion_10s is None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneMatch:
@@ -394,14 +389,12 @@ class Profile:
 
     def model_of(self, lane: LaneSpec) -> ModelSpec:
         """Return the model that a lane serves. Raises KeyError for a name there is not."""
-        for model in self.models:
-            if lane.model in ("", model.name):
-                return model
+        if found := [model for model in self.models if lane.model in ("", model.name)]:
+            return found[0]
         raise KeyError(lane.model)
 
     def lane(self, name: str) -> LaneSpec:
         """Return the lane called `name`. Raises KeyError."""
-        for lane in self.lanes:
-            if lane.name == name:
-                return lane
+        if found := [lane for lane in self.lanes if lane.name == name]:
+            return found[0]
         raise KeyError(name)

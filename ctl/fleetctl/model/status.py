@@ -110,6 +110,7 @@ class FleetStatus:
     revision: int | None = None  # that its lanes have, or are brought to, the first included; None: no rollout is known
     is_revision_complete: bool = True  # every lane has what it asks for, and of no other
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
+    plan_risks: tuple[str, ...] = ()  # promises that its plan's forecasts may miss, accepted with --accept-risk
 
     @property
     def is_unattended(self) -> bool:

@@ -27,7 +27,7 @@ _FEW_MISSES = 3.0  # that the objective leaves: with fewer it is the tail that t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneEvidence:
+class SimulatedEvidence:
     """One lane of one simulated fleet."""
 
     replicas: int
@@ -92,7 +92,7 @@ class LaneEvidence:
 
 def lane_evidence(
     lane: LaneSpec, profile: Profile, load: ProofLoad, runs: Sequence[LaneSamples], *, replicas: int, kept: float
-) -> LaneEvidence:
+) -> SimulatedEvidence:
     """Return what the runs of a load show of a lane; `kept` is the share of its requests that arrived."""
     requests, stretches, begins_s = [], [], 0.0
     for run, length_s in zip(runs, load.run_s, strict=True):
@@ -108,7 +108,7 @@ def lane_evidence(
     share = max(objective, promised.percentile) if promised is not None else objective
     median = tail_estimate(ttft, 0.5)
     whole = [run for run in runs if run.requests]
-    return LaneEvidence(
+    return SimulatedEvidence(
         replicas=replicas,
         objective=objective,
         offered=len(requests),
@@ -128,7 +128,7 @@ def lane_evidence(
     )
 
 
-def proven_lane(lane: LanePlan, point: LaneEvidence, slow: LaneEvidence) -> LanePlan:
+def proven_lane(lane: LanePlan, point: SimulatedEvidence, slow: SimulatedEvidence) -> LanePlan:
     """Return a lane's plan with the simulated forecast; `slow` is of engines as much slower as the model may be wrong."""
     if not point.offered:
         return lane

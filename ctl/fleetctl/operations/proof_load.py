@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION
+from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION, is_burst_known
 from fleetctl.load.report import LoadSpec
 from fleetctl.load.trace import Arrival, arrivals
 from fleetctl.units import format_count, format_duration
@@ -73,7 +73,7 @@ def _synthetic(profile: Profile, *, requests_max: int, warm_s: float, rng: rando
 
 def known_burst(workload: WorkloadSpec) -> WorkloadSpec:
     """Return a workload whose burst is known: one that nobody has said is twice Poisson's."""
-    if workload.is_burst_known:
+    if is_burst_known(workload):
         return workload
     return replace(workload, dispersion_1s=UNKNOWN_DISPERSION, dispersion_10s=UNKNOWN_DISPERSION)
 

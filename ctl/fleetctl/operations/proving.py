@@ -13,7 +13,7 @@ from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.plan import Constraint, Plan
 from fleetctl.model.profile import Profile, ReplicaBounds
 from fleetctl.model.slo import Metric
-from fleetctl.operations.proof_figures import LaneEvidence, lane_evidence, lane_risks, proven_lane
+from fleetctl.operations.proof_figures import SimulatedEvidence, lane_evidence, lane_risks, proven_lane
 from fleetctl.operations.proof_load import ProofLoad, proof_load
 from fleetctl.sim.sampled import sample_fleet
 from fleetctl.sim.scenario import SimulationSpec, paced
@@ -43,7 +43,7 @@ class _Count:
     tried: int
     too_few: int  # or one below the fewest that may be
     enough: int | None = None
-    failed: LaneEvidence | None = None  # at `too_few`
+    failed: SimulatedEvidence | None = None  # at `too_few`
 
     @property
     def is_settled(self) -> bool:
@@ -73,9 +73,9 @@ def prove(
     profile, plan = searched.profile, searched.plan()
     if any(lane.offering.is_on_cpu for lane in plan.lanes) or profile.workflows is not None:
         return plan  # nothing is forecast of the one, and no trace of calls is given of the other
-    load = proof_load(profile, rows, requests_max=requests, warm_s=_warm_s(plan))
+    load = proof_load(profile, rows, requests_max=requests, warm_s=warm_s(plan))
     slowdown = {} if accepts_risk else searched.slowdowns()
-    laboratory = _Laboratory(profile=profile, plan=plan, load=load)
+    laboratory = Laboratory(profile=profile, plan=plan, load=load)
     counts = _counts(searched, plan)
     for _ in range(_PASSES_MAX):
         trying = {lane: count.tried for lane, count in counts.items()}
@@ -94,7 +94,7 @@ def prove(
     return _with_forecast(searched.plan(proven), laboratory, slowdown, accepts_risk=accepts_risk)
 
 
-def _warm_s(plan: Plan) -> float:
+def warm_s(plan: Plan) -> float:
     """Return how long a fleet takes to fill: half of what its longest answers take, as most are shorter."""
     return min(_WARM_S_MAX, max(_WARM_S_MIN, *(lane.forecast.e2e_p99_s / 2 for lane in plan.lanes)))
 
@@ -109,7 +109,7 @@ def _counts(searched: FleetSearch, plan: Plan) -> dict[str, _Count]:
     return found
 
 
-def _learn(count: _Count, found: LaneEvidence, *, accepts_risk: bool) -> None:
+def _learn(count: _Count, found: SimulatedEvidence, *, accepts_risk: bool) -> None:
     if found.holds(accepts_risk=accepts_risk):
         count.enough = count.tried
     else:
@@ -119,22 +119,22 @@ def _learn(count: _Count, found: LaneEvidence, *, accepts_risk: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Laboratory:
+class Laboratory:
     """Where a profile's planned fleet is simulated under one load; nothing is simulated twice."""
 
     profile: Profile
     plan: Plan
     load: ProofLoad
-    known: dict[tuple[object, ...], dict[str, LaneEvidence]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], dict[str, SimulatedEvidence]] = field(default_factory=dict)
 
-    def simulated(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, LaneEvidence]:
+    def simulated(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, SimulatedEvidence]:
         """Return what so many replicas of each lane make of the load, their steps `slowdown` times as long."""
         key = (*counts.items(), *((lane, factor) for lane, factor in slowdown.items() if factor != 1.0))
         if key not in self.known:
             self.known[key] = self._simulate(counts, slowdown)
         return self.known[key]
 
-    def _simulate(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, LaneEvidence]:
+    def _simulate(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, SimulatedEvidence]:
         """Of a large pool a part is simulated, with as much of the load."""
         profile, load = self.profile, self.load
         slices = {lane: _slice(count, load) for lane, count in counts.items()}
@@ -228,7 +228,7 @@ def _unproven(lane: str, count: _Count, load: ProofLoad, profile: Profile) -> In
     )
 
 
-def _with_forecast(plan: Plan, laboratory: _Laboratory, slowdown: dict[str, float], *, accepts_risk: bool) -> Plan:
+def _with_forecast(plan: Plan, laboratory: Laboratory, slowdown: dict[str, float], *, accepts_risk: bool) -> Plan:
     """Return the plan with what its fleet came to in a simulation, spares included, as forecast."""
     counts = {lane.lane: lane.replicas for lane in plan.lanes}
     point = laboratory.simulated(counts, {})

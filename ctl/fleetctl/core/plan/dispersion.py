@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fleetctl.model.profile import WorkloadSpec
+
 UNKNOWN_DISPERSION = 2.0  # planned with where a profile does not say: twice Poisson's
 _COUNTS_MIN = 10
+
+
+def is_burst_known(workload: WorkloadSpec) -> bool:
+    """Whether a profile says how bursty arrivals are, in one way or another; a trace shows it."""
+    return bool(workload.trace) or not workload.burst_cv is workload.dispersion_1s is workload.dispersion_10s is None
 
 
 def index_of_dispersion(stretches: Sequence[tuple[float, float, Sequence[float]]], window_s: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.caps import over_caps
 from fleetctl.core.plan.checks import workflow_targets
-from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION
+from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION, is_burst_known
 from fleetctl.core.plan.lane import lane_plan
 from fleetctl.core.plan.offers import offer_errors, priced, with_own_gpus
 from fleetctl.core.plan.on_cpu import cpu_cautions
@@ -276,7 +276,7 @@ def _cautions(profile: Profile, demands: dict[str, LaneDemand]) -> tuple[str, ..
     workload = profile.workload
     if workload.burst_cv is not None and workload.burst_cv < 1.0:
         found.append(f"burst_cv {workload.burst_cv:g} is smoother than Poisson: real traffic rarely is")
-    if not workload.is_burst_known:
+    if not is_burst_known(workload):
         found.append(
             "nothing says how bursty arrivals are (workload.dispersion_1s and dispersion_10s, burst_cv, or a trace): planned "
             f"with {UNKNOWN_DISPERSION:g} times Poisson's variance; burstier traffic takes more"

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION
+from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION, is_burst_known
 from fleetctl.core.plan.lane_shares import PREFIX_HIT_MAX, LaneShares, TracedRequest, prefix_hit
 from fleetctl.model.workflows import WorkflowKind
 
@@ -103,7 +103,7 @@ def burst_cv(workload: WorkloadSpec) -> float:
 
     Over long windows counts of a renewal process have the square of it as index of dispersion.
     """
-    if not workload.is_burst_known:
+    if not is_burst_known(workload):
         return math.sqrt(UNKNOWN_DISPERSION)
     return max(workload.burst_cv or 1.0, math.sqrt(max(workload.dispersion_1s or 0.0, workload.dispersion_10s or 0.0)))
 
