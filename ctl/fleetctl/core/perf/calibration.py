@@ -62,9 +62,9 @@ def refit(shape: EngineInstanceShape, loads: Sequence[MeasuredLoad], *, source: 
     """
     if not loads:
         raise ValueError("nothing was measured")
-    ordered = sorted(loads, key=lambda load: (load.prompt_tokens, load.decoding))
-    has_held_out = len(ordered) >= 2 * _JUDGED_MIN
-    fitted, held_out = (ordered[::2], ordered[1::2]) if has_held_out else (ordered, [])
+    ranked = sorted(loads, key=lambda load: (load.prompt_tokens, load.decoding))
+    has_held_out = len(ranked) >= 2 * _JUDGED_MIN
+    fitted, held_out = (ranked[::2], ranked[1::2]) if has_held_out else (ranked, [])
     memory = compute = 1.0
     prompts = [load for load in fitted if load.ttft_s is not None]
     for _ in range(_ROUNDS):
