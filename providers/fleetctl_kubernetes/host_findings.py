@@ -40,6 +40,9 @@ def _findings(place: HostPlace, connection: ClusterConnection) -> Iterator[Findi
             "host", f"provider {place.record.provider.name} starts no pods: a pod cannot keep its nodes", hint
         )
         return
+    if outside := [name for name in ("kubeconfig", "context") if place.record.provider.settings.get(name)]:
+        hint = f"leave {' and '.join(outside)} out of the profile: KUBECONFIG and FLEETCTL_KUBE_CONTEXT say it for a machine"
+        yield _failed("host", f"provider.{outside[0]} is of a machine outside, and the pod has its account", hint)
     if place.record.address in _LOOPBACK:
         hint = "write `gateway: {host: 0.0.0.0, api_keys: [env:NAME]}` in the profile"
         yield _failed(

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.environment import ON_HEAD
 from fleetctl.model.provider_setting import ProviderSetting, SettingKind
 
 if TYPE_CHECKING:
@@ -145,8 +144,6 @@ class ClusterSettings:
     def changed_by(self, given: Mapping[str, SettingValue]) -> ClusterSettings:
         """Return these with what a profile says in their place."""
         named = {name: str(value) for name, value in given.items() if isinstance(value, str)}
-        if ON_HEAD in os.environ:  # in the cluster itself: what the profile says is how the laptop gets there
-            named = {name: value for name, value in named.items() if name not in ("kubeconfig", "context")}
         if named.get("kubeconfig"):
             named["kubeconfig"] = ":".join(os.path.expanduser(each) for each in named["kubeconfig"].split(":"))  # noqa: PTH111  # several
         lists = {name: value for name, value in given.items() if isinstance(value, tuple)}

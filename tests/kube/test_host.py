@@ -38,7 +38,7 @@ name: chat
 model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
 engine: emulator
 emulator: {flavour: vllm, startup: 500ms, speed: 4}
-provider: {kind: kubernetes, namespace: placed, context: tests}  # of laptops: in the pod there is no such
+provider: {kind: kubernetes, namespace: placed}
 host: {kind: kubernetes, image: "tests/fleetctl:1"}
 workload:
   peak_rps: 2
