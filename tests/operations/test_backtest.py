@@ -58,7 +58,7 @@ workload: {peak_rps: 4, prompt_tokens: {p50: 400, p99: 900}, output_tokens: {p50
 lanes:
   all: {slo: {ttft: {p99: 5s}, itl: {p99: 200ms}}, max_wait: 5s, replicas: {min: 1, max: 3}, spot: none, launch: {max_model_len: 2048}}
 """
-SETTLED = {"short": 1, "long": 2, "batch": 1}
+SETTLED = {"short": 2, "long": 3, "batch": 1}
 
 
 @pytest.fixture(scope="module")
