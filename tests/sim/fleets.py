@@ -9,7 +9,7 @@ from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile
 from fleetctl.core.plan import make_plan
 from fleetctl.engine_kit.priorities import with_priorities
-from fleetctl.model.catalogue import Market, Offering
+from fleetctl.model.catalogue import Catalogue, Market, Offering
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.plugins import load_engine
 from fleetctl.sim.world import EPOCH
@@ -86,14 +86,21 @@ def three_lanes(**changes: object) -> Profile:
     return parse_profile(_THREE_LANES.format(**(_DEFAULTS | changes)), source="simulated")
 
 
+def published_catalogue() -> Catalogue:
+    """The catalogue with the L40S that published simulations are of, timed by an H100's shares: figures of all dates compare."""
+    catalogue = load_catalogue()
+    return replace(catalogue, gpus={**catalogue.gpus, "L40S": replace(catalogue.gpus["L40S"], achieved=None)})
+
+
 def desired_for(profile: Profile, *, boot_s: float = 120.0) -> Desired:
     """Plan a profile, as `up` would."""
     plan = make_plan(
         profile,
         model_card=resolve_model(profile.model, load_catalogue()),
-        catalogue=load_catalogue(),
+        catalogue=published_catalogue(),
         offerings=offerings(boot_s=boot_s),
         profile_hash="0" * 64,
+        accepts_risk=True,  # simulated engines take what the model says, neither more nor less
     )
     plan = with_priorities(plan, profile, load_engine)
     return Desired(
