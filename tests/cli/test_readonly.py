@@ -31,6 +31,7 @@ CHANGING = {
     "load": ("demo", "--duration", "1s"),
     "record": ("demo", "-o", "night.jsonl.gz"),
     "gc": ("--yes",),
+    "calibrate": ("bench.json", "--name", "mine", "--gpu", "L4", "--model", "meta-llama/Llama-3.1-8B-Instruct"),
     "completion": ("bash", "--install"),
 }
 

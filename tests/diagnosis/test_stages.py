@@ -199,7 +199,7 @@ STAGES = {
     Cause.NOISY_CLIENT: Stage(client_of=hogging, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
     Cause.KV_CACHE_FULL: Stage(
         profile={"itl": "900ms", "long_ttft": "4s"}, desired=lambda desired: unguarded(with_launch(desired, max_num_seqs=512)),
-        lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 12.0,
+        lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 14.0, settled={"short": 1, "long": 3, "batch": 1},
     ),
     Cause.BATCH_CROWDS: Stage(trace=crowded),
     Cause.PREFIX_MISSES: Stage(desired=with_prefixes, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),

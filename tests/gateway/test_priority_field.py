@@ -19,7 +19,9 @@ bodies = st.fixed_dictionaries(
     optional={
         "service_tier": st.just("priority"),
         "temperature": st.floats(0, 2),
-        "priority": st.one_of(st.integers(), st.text(), st.none(), st.booleans(), st.floats(allow_nan=False)),
+        "priority": st.one_of(
+            st.integers(), st.text(), st.none(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)
+        ),
     },
 )
 
