@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from fleetctl.load.trace import Arrival
 
-# The same three engines, emulated.
-_ENGINES = ONE_LANE.replace("engine: vllm\n", "engine: emulator\nemulator: {flavour: vllm, startup: 2s}\n")
+# The same three engines, emulated: of an L40S by its own kernels. The plan is for less than is sent, as three are what it is to be.
+_ENGINES = ONE_LANE.replace("engine: vllm\n", "engine: emulator\nemulator: {flavour: vllm, startup: 2s}\n").replace(
+    "peak_rps: 10", "peak_rps: 5"
+)
 _LANES = """
 apiVersion: fleetctl/v1
 name: drill
@@ -72,8 +74,8 @@ FOUR_LONG = (
     _LANES.replace("SPOT", "none").replace("{min: 2, max: 8}", "{min: 4, max: 8}").replace("p99: 150ms", "p99: 60ms")
 )
 ON_DEMAND, ON_SPOT = _LANES.replace("SPOT", "none"), _LANES.replace("SPOT", "all")
-# What three such engines serve of these prompts inside their SLO, as the simulation of tests/bench/policies finds it.
-FULL_RPS = 11.0
+# What three such engines serve of these prompts inside their SLO, as `simulate` finds it: all at 9 a second, 99.8 % at 10.
+FULL_RPS = 9.5
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 
