@@ -29,7 +29,7 @@ def test_two_ups_at_once_make_one_fleet(home):
     unchanged_counts = sorted(err.count("already up, unchanged") for _, err in printed)
     assert unchanged_counts == [0, 1]
     replicas = [r["record"]["id"] for r in home.query("status")["replicas"]]
-    assert sorted(replicas) == [f"r{number}" for number in range(1, 7)]
+    assert sorted(replicas) == [f"r{number}" for number in range(1, 8)]
     assert home.run("down", "--yes").code == 0
     assert_nothing_is_left(home)
 
