@@ -234,17 +234,18 @@ install_cron() {
     (PATH=$PATH:/usr/sbin apt_install cron=cron) || say "no cron daemon: the test that needs one is skipped"
 }
 
-# The rules rendered for Prometheus are put before its own promtool, taken out of its package: no server is installed.
-install_promtool() { # VENV
+# Rendered rules are put before Prometheus' own promtool, and rendered monitors' targets scraped by Prometheus itself, both taken out
+# of its package: no service is installed.
+install_prometheus() { # VENV
     local unpacked
-    command -v promtool >/dev/null 2>&1 || [ -x "$1/bin/promtool" ] && return 0
+    [ -x "$1/bin/promtool" ] && [ -x "$1/bin/prometheus" ] && return 0
     command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || return 0
-    say "fetching promtool out of Debian's prometheus"
+    say "fetching prometheus and promtool out of Debian's prometheus"
     unpacked=$(mktemp -d)
     if (cd "$unpacked" && as_root apt-get update -qq && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .) >/dev/null 2>&1; then
-        cp "$unpacked/usr/bin/promtool" "$1/bin/promtool"
+        cp "$unpacked/usr/bin/promtool" "$unpacked/usr/bin/prometheus" "$1/bin/"
     else
-        say "no promtool: the tests that need it are skipped"
+        say "no prometheus: the tests that need it are skipped"
     fi
     rm -rf "$unpacked"
 }
@@ -290,7 +291,7 @@ do_test() {
     # A test builds the compiled wheel and holds its decisions beside the sources'.
     ! command -v apt-get >/dev/null 2>&1 || ensure_compiler
     ensure_env "$here/.venv" "test" --editable "$here[dev]"
-    install_promtool "$here/.venv"
+    install_prometheus "$here/.venv"
     install_cloud_init "$here/.venv"
     if [ "$engines" = true ]; then
         local python

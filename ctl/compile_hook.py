@@ -1,12 +1,14 @@
 """Compiles the request's way through the core, and the simulator, while a wheel is built: `./install.sh --compiled`.
 
-A hook of the wheel's builder, off unless HATCH_BUILD_HOOK_ENABLE_CUSTOM=1. The sources stay what they are; compiled by
+A hook of the wheel's builder, off unless HATCH_BUILD_HOOK_ENABLE_CUSTOM=1; FLEETCTL_COMPILE_LEVEL is the C compiler's level of
+optimisation, 2 where it is not set. The sources stay what they are; compiled by
 mypyc they make the same decisions, to the last digit (tests/packaging/test_compiled.py), in a quarter of the time
 (docs/benchmarks.md). A checkout is never compiled in place: an extension beside its source would hide later edits.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +30,7 @@ from mypyc.build import mypycify
 from setuptools import setup
 
 setup(name="fleetctl-compiled", packages=[], package_dir={{"": "ctl"}}, ext_modules=mypycify(
-    ["--config-file=mypy.ini", *{files!r}], opt_level="2", debug_level="0", group_name="fleetctl_compiled"))
+    ["--config-file=mypy.ini", *{files!r}], opt_level={level!r}, debug_level="0", group_name="fleetctl_compiled"))
 """
 _MYPY = """[mypy]
 mypy_path = ctl:providers
@@ -62,7 +64,8 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]  # its configur
 
     def _compile(self, files: list[Path]) -> None:
         names = [str(file.relative_to(self._place)) for file in files]
-        (self._place / "setup.py").write_text(_SETUP.format(files=names))
+        level = os.environ.get("FLEETCTL_COMPILE_LEVEL", "2")
+        (self._place / "setup.py").write_text(_SETUP.format(files=names, level=level))
         (self._place / "mypy.ini").write_text(_MYPY)
         command = [sys.executable, "setup.py", "build_ext", "--inplace"]
         done = subprocess.run(command, cwd=self._place, capture_output=True, text=True, check=False)  # noqa: S603  # our own

@@ -5,6 +5,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 engines=${1:-false}
 
 step() { printf '\n==> %s\n' "$*"; }
+# Byte code that is written is read by every worker and by the thousands of interpreters that tests start. Pytest writes its
+# own as it collects, which takes a core half a minute: done beside mypy, which has the other core. Where no test runs,
+# none of the screens' snapshots is used, and that is no fault.
+unset PYTHONDONTWRITEBYTECODE
+collected=$(mktemp)
+trap 'rm -f "$collected"' EXIT
+{ python -m compileall -q -j 0 ctl providers tests && python -m pytest -qq --collect-only --snapshot-warn-unused; } >"$collected" 2>&1 &
+collecting=$!
+
 step "ruff format --check"
 ruff format --check .
 step "ruff check"
@@ -13,15 +22,17 @@ step "mypy --strict"
 mypy
 step "lint-imports"
 lint-imports | sed -n '/^Analyzed/,$p'
+step "every test is collected"
+wait "$collecting" || { cat "$collected"; exit 1; }
 step "shell scripts parse"
 bash -n install.sh tests/gate.sh .ci/run
 
-# Most tests wait, for a process to start or a second to pass: three at a time keep two cores busy.
-step "pytest: unit, property and process tests, three at a time"
-python -m pytest -q -n 3 --dist loadgroup -m "not e2e and not engines and not live"
-# Fleets keep deadlines in seconds: no more of them at a time than there are cores.
-step "pytest: whole fleets, two files at a time"
-python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "e2e and not engines and not live" --durations=12
+# Most tests wait, for a process to start or a second to pass: four at a time keep two cores busy.
+step "pytest: unit, property and process tests, four at a time"
+python -m pytest -q -n 4 --dist loadgroup -m "(waits or not e2e) and not engines and not live"
+# Fleets keep deadlines in seconds, and have computed for a tenth to a third of the time: three files share two cores.
+step "pytest: whole fleets, three files at a time"
+python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "e2e and not waits and not engines and not live" --durations=12
 if [ "$engines" = true ]; then
     # Three of these are at work at once on the cores there are: beside others they would stand still for seconds.
     step "pytest: real engines, one test at a time"

@@ -28,6 +28,41 @@ _TWO_LANES = """
     max_wait: 20s
     replicas: {min: 2, max: 3}
     spot: burst"""
+_PLACED = """
+apiVersion: fleetctl/v1
+name: {name}
+model: {{id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}}
+engine: emulator
+emulator: {{flavour: vllm, startup: {startup}, speed: 4}}
+provider: {provider}
+workload:
+  peak_rps: 2
+  prompt_tokens: {{p50: 300, p99: 2000}}
+  output_tokens: {{{output_tokens}}}
+lanes:
+  {lane}:
+    slo: {{ttft: {{p99: {ttft}}}, itl: {{p99: 90ms}}}}
+    max_wait: 10s
+    replicas: {{{replicas}}}
+{keys}"""
+
+
+def placed_profile(  # the keys of a profile, each named
+    name: str,
+    *,
+    provider: str,
+    keys: str,
+    lane: str = "short",
+    replicas: str = "min: 1, max: 3",
+    ttft: str = "1s",
+    output_tokens: str = "p50: 64, p99: 200",
+    startup: str = "500ms",
+) -> str:
+    """Return a fleet of one lane at a provider; `keys` are the end of the lane and what follows it, as they stand."""
+    return _PLACED.format(
+        name=name, provider=provider, keys=keys, lane=lane, replicas=replicas, ttft=ttft,
+        output_tokens=output_tokens, startup=startup,
+    )  # fmt: skip
 
 
 def one_lane_profile(name: str, *, port: int) -> str:

@@ -43,6 +43,9 @@ _ENGINE_PREFIXES = (
 )  # fmt: skip
 # Our own processes: where the state lies, and where earlier versions had their locks.
 ON_HEAD = "FLEETCTL_ON_HEAD"  # set on a head: its fleet's host is that machine
+ON_HOST = (
+    "FLEETCTL_ON_HOST"  # set where a host has placed a fleet's processes: whose place that is; unset: this machine's
+)
 STATE_URL = (
     "FLEETCTL_STATE"  # s3://... or kubernetes://..., where machines share the state; empty: this machine's own file
 )

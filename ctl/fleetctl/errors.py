@@ -19,7 +19,8 @@
     |- StateError                the state file cannot be used, or is from the future  exit 1
     |  |- MissingStateError      its file was deleted or moved under a controller   exit 1
     |  |- DamagedStateError      it is broken: restore it, or set it aside            exit 1
-    |  `- DiskFullError          no room to write: make some, the rest goes by itself exit 1
+    |  |- DiskFullError          no room to write: make some, the rest goes by itself exit 1
+    |  `- StateDeniedError       whoever keeps it refuses: also a CredentialsError  exit 13
     `- ProviderError             a provider refused or failed                      exit 10
        |- ThrottledError         asked too often: the same call again, later      exit 10
        |- UnobtainableError      some offerings cannot be had: try the next one    exit 10
@@ -275,6 +276,12 @@ class QuotaError(UnobtainableError):
 
 class CredentialsError(ProviderError):
     """Credentials are missing, wrong or lack a right; nothing else will work until they are mended."""
+
+    exit_code = 13
+
+
+class StateDeniedError(StateError, CredentialsError):
+    """Whoever keeps the state refuses, for credentials or a right: a command ends, and a controller serves on from memory."""
 
     exit_code = 13
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def write_whole(path: Path, raw: bytes, *, mode: int, is_durable: bool = False) 
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system lets this process have; return how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def _flush_directory(directory: Path) -> None:

@@ -112,6 +112,11 @@ class FleetPaths:
         return self.home / "logs"
 
     @property
+    def certificate(self) -> Path:
+        """The gateway's key, then its certificate and chain, where they were brought from another machine; 0600."""
+        return self.home / "certificate.pem"
+
+    @property
     def routing_table(self) -> Path:
         """The last table the controller pushed, so that a restarted gateway serves before it is spoken to."""
         return self.home / "routing-table.json"

@@ -8,9 +8,10 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 from fleetctl.core.provider_settings import setting_faults
+from fleetctl.environment import ON_HOST
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.host_choice import LOCAL_HOST
-from fleetctl.ports.host import RemoteHost
+from fleetctl.ports.host import HostWithin, RemoteHost
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ def load_engine(name: str) -> Engine:
 def load_host(name: str) -> Host:
     """Return a new instance of the host. Raises NotFoundError listing those installed."""
     return cast("Host", load(HOSTS, name))
+
+
+def host_within(environ: Mapping[str, str]) -> str:
+    """Return the host whose place the process of this environment runs in."""
+    return environ.get(ON_HOST, "") or DEFAULT_HOST
+
+
+def load_host_within(name: str) -> Host:
+    """Return the host as it is for what runs in its place. Raises NotFoundError listing those installed."""
+    found = load(HOSTS, name)
+    return found.within() if isinstance(found, HostWithin) else cast("Host", found)
 
 
 def host_settings(name: str) -> tuple[ProviderSetting, ...]:

@@ -30,6 +30,15 @@ def printable_json(text: str) -> str:
     return _ANY_BUT_LINES.sub(_json_escape, text)
 
 
+def shortened(text: str, length_max: int) -> str:
+    """Return a text of at most so many characters: a longer one ends after a whole word, with an ellipsis."""
+    if len(text) <= length_max:
+        return text
+    kept = text[: length_max - 1]
+    whole = kept if text[length_max - 1].isspace() else kept.rpartition(" ")[0]
+    return f"{(whole or kept).rstrip(' ,;:.')}…"
+
+
 def is_printable(text: str) -> bool:
     """Whether a text of several lines may be shown as it is."""
     return _ANY_BUT_LINES.search(text) is None

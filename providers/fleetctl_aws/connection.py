@@ -49,6 +49,10 @@ class AwsConnection:
         """Return the answer of a call that changes nothing; boto3 tries it three times. Raises ProviderError."""
         return await self._in_thread(lambda: self.call(service, operation, parameters))
 
+    async def read_in(self, region: str, service: str, operation: str, **parameters: object) -> Object:
+        """Return the answer of a call that changes nothing, made in another region. Raises ProviderError."""
+        return await self._in_thread(lambda: self.call(service, operation, parameters, region=region))
+
     async def read_all(
         self, service: str, operation: str, key: str, *, region: str = "", **parameters: object
     ) -> list[Object]:
@@ -59,10 +63,18 @@ class AwsConnection:
         """Return the answer of a call that changes something, made once. Raises AmbiguousOutcomeError where there was none."""
         return await self._in_thread(lambda: self.call(service, operation, parameters, changes=True))
 
-    def call(self, service: str, operation: str, parameters: Mapping[str, object], *, changes: bool = False) -> Object:
+    def call(
+        self,
+        service: str,
+        operation: str,
+        parameters: Mapping[str, object],
+        *,
+        changes: bool = False,
+        region: str = "",
+    ) -> Object:
         """Make one call and return its answer; `operation` as boto3 spells it."""
         with _Translating(f"{service}.{operation}", changes=changes):
-            answer: Object = getattr(self._client(service, once=changes), operation)(**parameters)
+            answer: Object = getattr(self._client(service, once=changes, region=region), operation)(**parameters)
             return answer
 
     def pages(

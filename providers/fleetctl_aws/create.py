@@ -8,14 +8,16 @@ from fleetctl.errors import AmbiguousOutcomeError, ConfigError, ProviderError
 from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.node import Node, NodeState
 from fleetctl_aws import tags
+from fleetctl_aws.boot_documents import BootDocuments
 from fleetctl_aws.faults import ParameterMismatchError, of_fleet_errors
-from fleetctl_aws.instances import instances_in
+from fleetctl_aws.instances import LAUNCHING, instances_in
 from fleetctl_aws.network import PORT, find_network
 from fleetctl_aws.slots import nodes_of
 from fleetctl_aws.user_data import cloud_config
+from fleetctl_aws.weights import check_role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl.model.node import NodeRequest
@@ -52,6 +54,7 @@ class Orders:
         self._templates = templates
         self._secrets = secrets
         self._slots = slots
+        self._boots = BootDocuments(connection, settings)
 
     async def found(self, owner: str, tokens: Iterable[str]) -> dict[str, Node]:
         """Return the nodes of these orders by token, ended ones for as long as EC2 shows them: an hour."""
@@ -76,6 +79,7 @@ class Orders:
                 raise ProviderError(f"token {request.token} belongs to {there.replica_id}, not to {request.replica_id}")
             return there
         _check(request)
+        check_role(request, self._settings)
         network = await find_network(self._connection, self._settings)
         group = await self._groups.find(request.owner, request.fleet)
         if group is None:
@@ -87,10 +91,16 @@ class Orders:
         name = self._templates.name_of(request, user_data=text, security_group=group["GroupId"])
         if request.machine_id:
             return await self._slots.place(request, template=name)
-        template = await self._templates.ensure(name, request, user_data=text, security_group=group["GroupId"])
+        boot = ""
+        if self._settings.launch_template:
+            template = await self._templates.named()
+            boot = await self._boots.put(request, secrets_path=path)
+        else:
+            template = await self._templates.ensure(name, request, user_data=text, security_group=group["GroupId"])
+        named = tags.of_order(request, expiry_s=self._settings.expiry_s, template=name, boot=boot)
         order = fleet_order(
-            request, template=template, network=network, expiry_s=self._settings.expiry_s, template_name=name
-        )
+            request, template=template, network=network, named=named, version="$Default" if boot else "1"
+        )  # fmt: skip
         try:
             answer = await self._connection.change("ec2", "create_fleet", **order)
         except ParameterMismatchError as exc:
@@ -118,6 +128,7 @@ class Orders:
                     offering=str(OfferingKey(launched["InstanceType"], zone, request.market.value)),
                     machine_id=instance_id,
                     gpu_indices=request.gpu_indices,
+                    boot=LAUNCHING,
                 )
         names = frozenset(OfferingKey.parse(key).instance_type for key in _alternatives(request))
         raise of_fleet_errors(answer.get("Errors") or (), market=request.market.value, names=names)
@@ -131,9 +142,9 @@ class Orders:
 
 
 def fleet_order(
-    request: NodeRequest, *, template: str, network: Network, expiry_s: float, template_name: str = ""
+    request: NodeRequest, *, template: str, network: Network, named: Mapping[str, str], version: str = "1"
 ) -> Object:
-    """Return CreateFleet's parameters, the same however often a request is sent. Raises ConfigError without a subnet."""
+    """Return CreateFleet's parameters, with these tags; the same however often a request is sent. Raises ConfigError without a subnet."""
     overrides = [
         {"InstanceType": key.instance_type, "SubnetId": network.subnets[key.zone], "AvailabilityZone": key.zone}
         for key in map(OfferingKey.parse, _alternatives(request))
@@ -144,7 +155,6 @@ def fleet_order(
             f"{request.offering} is in no zone with a subnet of ours: {', '.join(sorted(network.subnets))}",
             hint="give capacity.zones in the profile, or other subnets",
         )
-    named = tags.tag_list(tags.of_order(request, expiry_s=expiry_s, template=template_name))
     return {
         "Type": "instant",
         "ClientToken": tags.client_token(request.owner, request.token),
@@ -156,11 +166,11 @@ def fleet_order(
         "OnDemandOptions": {"AllocationStrategy": "lowest-price"},
         "LaunchTemplateConfigs": [
             {
-                "LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "1"},
+                "LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": version},
                 "Overrides": overrides,
             }
         ],
-        "TagSpecifications": [{"ResourceType": kind, "Tags": named} for kind in ("instance", "volume", "fleet")],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags.tag_list(named)} for kind in ("instance", "volume", "fleet")],
     }  # fmt: skip
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fleetctl.errors import CredentialsError, ProviderError
-from fleetctl.model.node import NodeState
+from fleetctl.errors import ProviderError
 from fleetctl_aws import tags
-from fleetctl_aws.instances import expires_at, instances_in, notice_tag
-from fleetctl_aws.notices import InstanceEvent, read_event
-from fleetctl_aws.slots import nodes_of
+from fleetctl_aws.instances import expires_at, instances_in
+from fleetctl_aws.notices import InstanceEvent
+from fleetctl_aws.queue_events import FollowUps, QueueReader, as_event, keep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,12 +22,8 @@ if TYPE_CHECKING:
     from fleetctl_aws.notices import NoticeQueue
     from fleetctl_aws.settings import AwsSettings
 
-Object = dict[str, Any]
-# A message ends the wait at once; a process that ends waits for no longer than this.
-_WAIT_S = 5
 _RENEWED_AT_ONCE = 200
 _UNREAD_MAX = 1_000
-_ENDING = frozenset({"shutting-down", "terminated"})
 _LIVING = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
 
 
@@ -61,9 +55,10 @@ class InstanceEvents:
         Without the right to a queue the instances' own word is all there is.
         """
         found: asyncio.Queue[Node | ProviderError] = asyncio.Queue(maxsize=1)
+        follow_ups = FollowUps()
         sources = [
-            asyncio.create_task(self._by_queue(owner, fleet, found)),
-            asyncio.create_task(self._by_instances(owner, fleet, found)),
+            asyncio.create_task(self._by_queue(owner, fleet, found, follow_ups)),
+            asyncio.create_task(self._by_instances(owner, fleet, found, follow_ups)),
         ]
         try:
             while True:
@@ -76,63 +71,58 @@ class InstanceEvents:
             for source in sources:
                 source.cancel()
             await asyncio.gather(*sources, return_exceptions=True)
+            await follow_ups.close()
 
-    async def _by_queue(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
-        """Put in what the queue tells, and what breaks it."""
-        try:
-            while True:
-                await self._read_queue(owner, fleet, found)
-        except ProviderError as exc:
-            await found.put(exc)
+    async def _by_queue(
+        self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError], follow_ups: FollowUps
+    ) -> None:
+        """Put in what the queue tells, and what breaks it; and keep the instances' ends put off."""
 
-    async def _read_queue(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
-        """Put in what the queue tells now, each message deleted once it was taken; and keep the instances' ends put off."""
-        # Notices are not kept waiting by a renewal that fails; it is said once they are read.
-        fault = await self._renewal_fault(owner, fleet)
-        try:
-            url = await self._queue.url(owner, fleet)
-            messages = await self._queue.receive(url, wait_s=_WAIT_S) if url is not None else []
-        except CredentialsError as exc:
-            if fault is not None:
-                raise fault from exc
-            await self._clock.sleep(_WAIT_S)
-            return
-        if url is None:
-            raise ProviderError(
-                f"fleet {fleet} has no queue of EC2's events", hint="it is made before the fleet's first instance"
-            )
-        for message in messages:
-            await self._take(message, owner, fleet, found)
-            await self._queue.delete(url, message)
-        if fault is not None:
-            raise fault
-
-    async def _take(self, message: Object, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
-        event = read_event(message.get("Body", ""))
-        for node in await self._instances_of(event, owner, fleet) if event is not None else ():
+        async def put(node: Node) -> None:
             await found.put(node)
             await found.join()
-            if event is not None and event.notice is not None:
-                await self._keep(node)
 
-    async def _by_instances(self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError]) -> None:
+        reader = QueueReader(
+            self._connection, self._clock, queue=self._queue, notices=self._notices, owner=owner, fleet=fleet,
+            put=put, follow_ups=follow_ups,
+        )  # fmt: skip
+        # Notices are not kept waiting by a renewal, nor by one that fails; that is said once they are read.
+        renewing = asyncio.create_task(self._renewal_fault(owner, fleet))
+        try:
+            while True:
+                await reader.read()
+                if renewing.done():
+                    if (fault := renewing.result()) is not None:
+                        raise fault
+                    renewing = asyncio.create_task(self._renewal_fault(owner, fleet))
+        except ProviderError as exc:
+            await found.put(exc)
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _by_instances(
+        self, owner: str, fleet: str, found: asyncio.Queue[Node | ProviderError], follow_ups: FollowUps
+    ) -> None:
         """Put in what instances tell of themselves."""
-        unread: asyncio.Queue[tuple[str, Notice]] = asyncio.Queue(maxsize=_UNREAD_MAX)
+        unread: asyncio.Queue[tuple[str, Notice | None]] = asyncio.Queue(maxsize=_UNREAD_MAX)
 
-        def on_notice(instance_id: str, notice: Notice) -> None:
+        def on_news(instance_id: str, notice: Notice | None) -> None:
             if not unread.full():  # what is left out is told again by the queue, or when the stream is opened anew
                 unread.put_nowait((instance_id, notice))
 
-        following = asyncio.create_task(self._notices.follow(owner, fleet, on_notice))
+        following = asyncio.create_task(self._notices.follow(owner, fleet, on_news))
         try:
             while True:
                 instance_id, notice = await unread.get()
                 event = InstanceEvent(instance_ids=(instance_id,), notice=notice)
-                nodes = [_as_event(node, event) for node in self._notices.nodes(owner, fleet, instance_id)]
+                shown = self._notices.nodes(owner, fleet, instance_id)
+                nodes = [self._notices.with_boot(as_event(node, event)) for node in shown]
                 for node in nodes:
                     await found.put(node)
                 for node in nodes[:1]:
-                    await self._keep(node)
+                    await follow_ups.begin(keep(self._connection, node))
+                follow_ups.check()
         except ProviderError as exc:
             await found.put(exc)
         finally:
@@ -163,28 +153,3 @@ class InstanceEvents:
             return exc
         self._renewed_s[owner, fleet] = now_s
         return None
-
-    async def _instances_of(self, event: InstanceEvent, owner: str, fleet: str) -> list[Node]:
-        """Return the fleet's instances among those that an event names, as it says they are."""
-        wanted = [
-            {"Name": "instance-id", "Values": list(event.instance_ids)},
-            *tags.filters(tags.of_fleet(owner, fleet)),
-        ]
-        found = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
-        nodes = [n for each in instances_in(found) for n in nodes_of(each, now=self._clock.now())]
-        return [_as_event(node, event) for node in nodes]
-
-    async def _keep(self, node: Node) -> None:
-        """Have a notice in the instance's tags, where a controller that starts later finds it."""
-        if node.notice is not None and node.state is not NodeState.GONE:
-            mark = [{"Key": tags.NOTICE, "Value": notice_tag(node.notice)}]
-            await self._connection.change("ec2", "create_tags", Resources=[node.machine_id], Tags=mark)
-
-
-def _as_event(node: Node, event: InstanceEvent) -> Node:
-    if event.notice is not None and node.state is not NodeState.GONE:
-        # That it may be taken says nothing new of one that will be.
-        node = node if node.notice is not None and node.notice.is_certain else replace(node, notice=event.notice)
-    if event.state in _ENDING and node.state in (NodeState.STARTING, NodeState.RUNNING):
-        return replace(node, state=NodeState.STOPPING)
-    return node

@@ -47,7 +47,7 @@ CREDENTIALS = frozenset(
 )  # fmt: skip
 AMBIGUOUS = frozenset({"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout"})
 NOT_THERE = re.compile(
-    r"(\.NotFound|NotFoundException|NonExistentQueue|QueueDoesNotExist|ParameterNotFound|NoSuchEntity|DoesNotExist)"
+    r"(\.NotFound|NotFoundException|NonExistentQueue|QueueDoesNotExist|ParameterNotFound|NoSuchEntity|NoSuchBucket|DoesNotExist)"
 )
 MISMATCH = frozenset({"IdempotentParameterMismatch"})
 DRY_RUN = "DryRunOperation"

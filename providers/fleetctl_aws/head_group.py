@@ -9,6 +9,7 @@ from fleetctl.model.head import SSH_PORT
 from fleetctl_aws import tags
 from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.head_settings import open_to
+from fleetctl_aws.network import find_group
 
 if TYPE_CHECKING:
     from fleetctl.model.head import HeadRecord
@@ -28,7 +29,9 @@ class HeadGroups:
         self._settings = settings
 
     async def ensure(self, order: HeadRecord, network: Network) -> str:
-        """Return its id, made now if it is not there; its rules are added where they lack."""
+        """Return its id, made now if it is not there; its rules are added where they lack. One that the profile names stays as it is."""
+        if named := str(order.settings.get("security_group", "")):
+            return str((await find_group(self._connection, self._settings, named))["GroupId"])
         group = await self._find(order)
         if group is None:
             group = await self._made(order, network)
@@ -38,7 +41,9 @@ class HeadGroups:
         return str(group["GroupId"])
 
     async def remove(self, order: HeadRecord) -> None:
-        """Delete it, if it is ours."""
+        """Delete it, if it is ours and the profile names no other."""
+        if order.settings.get("security_group"):
+            return
         group = await self._find(order)
         if group is None:
             return

@@ -8,6 +8,7 @@ from fleetctl.errors import FleetctlError, ProviderError
 from fleetctl.model.head import SSH_PORT
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_aws.faults import NoSuchResourceError
+from fleetctl_aws.head_address import HeadAddress
 from fleetctl_aws.head_settings import DEFAULT_AMI, DEFAULT_TYPE, is_public, open_to
 from fleetctl_aws.launch_templates import LaunchTemplates
 
@@ -25,7 +26,10 @@ async def judge_head(
     connection: AwsConnection, settings: AwsSettings, given: Mapping[str, SettingValue]
 ) -> tuple[Finding, ...]:
     """Return the findings on a head's image, role and ways in."""
-    return (await _image(connection, settings, given), await _role(connection, given), _ways(given))
+    found = [await _image(connection, settings, given), await _role(connection, given), _ways(given)]
+    if (address := await HeadAddress(connection).finding(given)) is not None:
+        found.append(address)
+    return tuple(found)
 
 
 async def _image(connection: AwsConnection, settings: AwsSettings, given: Mapping[str, SettingValue]) -> Finding:

@@ -7,9 +7,10 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import CapacityError, ConfigError, ProviderError
-from fleetctl.model.head import SSH_PORT, Head, HeadState
+from fleetctl.model.head import CERTIFICATE, SSH_PORT, Head, HeadState
 from fleetctl_aws import tags
 from fleetctl_aws.faults import LAUNCHED_AND_GONE, NoSuchResourceError, ParameterMismatchError
+from fleetctl_aws.head_address import HeadAddress
 from fleetctl_aws.head_group import HeadGroups
 from fleetctl_aws.head_preflight import judge_head
 from fleetctl_aws.head_settings import DEFAULT_AMI, DEFAULT_TYPE, is_public
@@ -77,12 +78,14 @@ class AwsHeads:
         heads = sorted((_head(each) for each in found), key=lambda head: head.state is HeadState.ENDED)
         return heads[0] if heads else None
 
+    async def end(self, order: HeadRecord) -> None:
+        """Terminate the order's instance."""
+        await self._terminate(await self._instances({tags.HEAD_OWNER: order.owner, tags.HEAD_TOKEN: order.token}))
+
     async def remove(self, order: HeadRecord) -> bool:
         """Terminate every head of the fleet; once they have ended delete their group, secrets and archives."""
         found = await self._instances({tags.HEAD_OWNER: order.owner, tags.HEAD: order.fleet})
-        living = [each["InstanceId"] for each in found if each["State"]["Name"] not in ("shutting-down", "terminated")]
-        if living:
-            await self._connection.change("ec2", "terminate_instances", InstanceIds=living)
+        await self._terminate(found)
         if any(each["State"]["Name"] != "terminated" for each in found):
             return False
         await self._groups.remove(order)
@@ -111,6 +114,10 @@ class AwsHeads:
             return ""
         return str(found["Parameter"]["Value"])
 
+    async def take_address(self, order: HeadRecord, machine_id: str) -> str:
+        """Have the Elastic IP that is named lead to the head. Raises ConfigError, ProviderError."""
+        return await HeadAddress(self._connection).take(order, machine_id)
+
     def reach(self, order: HeadRecord, head: Head) -> tuple[str, str]:
         """Return the address that leads there from here, and the Session Manager's command where that is wanted."""
         way = order.settings.get("tunnel", "")
@@ -136,6 +143,13 @@ class AwsHeads:
             if name in ("AWS_REGION", "AWS_DEFAULT_REGION")
             or name.startswith((_ENDPOINT, "FLEETCTL_AWS_"))
         }  # fmt: skip
+
+    async def _terminate(self, instances: list[Object]) -> None:
+        living = [
+            each["InstanceId"] for each in instances if each["State"]["Name"] not in ("shutting-down", "terminated")
+        ]
+        if living:
+            await self._connection.change("ec2", "terminate_instances", InstanceIds=living)
 
     async def _instances(self, wanted: Mapping[str, str | Iterable[str]]) -> list[Object]:
         chosen = tags.filters(wanted)
@@ -198,7 +212,7 @@ class AwsHeads:
 
     async def _remove_secrets(self, order: HeadRecord) -> None:
         path = f"{_SECRETS}/{tags.fleet_name(order.owner, order.fleet)}"
-        for name in ("environment", "client-key"):
+        for name in ("environment", "client-key", CERTIFICATE):
             try:
                 await self._connection.change("ssm", "delete_parameters", Names=[f"{path}/{name}"])
             except NoSuchResourceError:

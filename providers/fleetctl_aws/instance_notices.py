@@ -1,17 +1,22 @@
-"""Notices as instances tell them of themselves, by their own metadata: the second source, which needs no right of AWS."""
+"""What instances tell of themselves: notices, by their own metadata, and how far their engines' starts are. It needs no right of AWS."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.model.node import NodeState, Notice, NoticeKind
+from fleetctl.model.boot import WEIGHTS, BootStep
+from fleetctl.model.node import BootProgress, NodeState, Notice, NoticeKind
+from fleetctl.printable import printable
 from fleetctl_aws.network import NOTICE_PORT
+from fleetctl_aws.slots import parse_node_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node
@@ -21,6 +26,10 @@ _AGAIN_S, _AGAIN_S_MAX = 1.0, 30.0
 _LOOK_S = 1.0
 _ANSWER_BYTES_MAX = 64 * 1024
 _FOLLOWED_MAX = 1_000
+_FAULT_CHARS_MAX = 600
+# An instance's id, and its notice; None: it has none.
+OnNews = Callable[[str, Notice | None], object]
+_FETCHING = frozenset({"image", WEIGHTS})
 
 
 class InstanceNotices:
@@ -29,21 +38,45 @@ class InstanceNotices:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._shown: dict[tuple[str, str], dict[str, tuple[Node, ...]]] = {}
+        self._boots: dict[str, dict[int, BootProgress]] = {}  # instance -> slot -> as it was last told
+        self._faults: dict[tuple[str, str], dict[str, dict[int, str]]] = {}  # fleet -> the same, of a start that failed
 
     def note(self, owner: str, fleet: str, nodes: Iterable[Node]) -> None:
         """Take in a listing: where the fleet's running instances are reached, and who is on them."""
         shown: dict[str, tuple[Node, ...]] = {}
+        before, faults = self._faults.get((owner, fleet), {}), {}
         for node in nodes:
+            # Of one that has ended, too, for as long as it is listed: then it is asked why.
+            if node.machine_id in before:
+                faults[node.machine_id] = before[node.machine_id]
             if node.state is NodeState.RUNNING and node.host:
                 shown[node.machine_id] = (*shown.get(node.machine_id, ()), node)
         self._shown[owner, fleet] = shown
+        self._faults[owner, fleet] = faults
+        living = {instance_id for each in self._shown.values() for instance_id in each}
+        self._boots = {instance_id: boots for instance_id, boots in self._boots.items() if instance_id in living}
+
+    def with_boot(self, node: Node) -> Node:
+        """Return a running node with what its instance has told of its engine's start, an ended one with why that failed."""
+        instance_id, number = parse_node_id(node.id)
+        if node.state is NodeState.GONE:
+            faults = self._faults.get((node.owner, node.fleet), {})
+            return replace(node, log_tail=faults.get(instance_id, {}).get(number, ""))
+        progress = self._boots.get(instance_id, {}).get(number)
+        if progress is None or node.state is not NodeState.RUNNING:
+            return node
+        return replace(node, boot=progress, pending_reason=progress.fault)
 
     def nodes(self, owner: str, fleet: str, instance_id: str) -> tuple[Node, ...]:
         """Return who is on an instance, as it was last listed."""
         return self._shown.get((owner, fleet), {}).get(instance_id, ())
 
-    async def follow(self, owner: str, fleet: str, on_notice: Callable[[str, Notice], object]) -> None:
-        """Call `on_notice` with an instance's id and each notice that is new of it, for ever."""
+    def has_any(self, owner: str, fleet: str) -> bool:
+        """Whether the latest listing showed running instances of a fleet."""
+        return bool(self._shown.get((owner, fleet)))
+
+    async def follow(self, owner: str, fleet: str, on_news: OnNews) -> None:
+        """Call `on_news` with an instance's id and each notice that is new of it, or what it has when an engine comes to another phase; for ever."""
         polling: dict[str, tuple[str, asyncio.Task[None]]] = {}
         try:
             while True:
@@ -56,7 +89,7 @@ class InstanceNotices:
                 for instance_id, host in shown.items():
                     if instance_id not in polling and len(polling) < _FOLLOWED_MAX:
                         task = asyncio.create_task(
-                            self._poll(instance_id, host, on_notice), name=f"notices/{instance_id}"
+                            self._poll((owner, fleet), instance_id, host, on_news), name=f"notices/{instance_id}"
                         )
                         polling[instance_id] = (host, task)
                 await self._clock.sleep(_LOOK_S)
@@ -65,7 +98,7 @@ class InstanceNotices:
                 task.cancel()
             await asyncio.gather(*(task for _, task in polling.values()), return_exceptions=True)
 
-    async def _poll(self, instance_id: str, host: str, on_notice: Callable[[str, Notice], object]) -> None:
+    async def _poll(self, owner_and_fleet: tuple[str, str], instance_id: str, host: str, on_news: OnNews) -> None:
         digest, earlier, again_s = "", frozenset[Notice](), _AGAIN_S
         while True:
             try:
@@ -76,10 +109,33 @@ class InstanceNotices:
                 continue
             again_s = _AGAIN_S
             # Addresses are given anew: what another instance says is not of this one.
-            found = frozenset(notices_in(page)) if page.get("instance_id") == instance_id else frozenset()
-            for notice in sorted(found - earlier, key=lambda each: each.is_certain, reverse=True):
-                on_notice(instance_id, notice)
+            is_own = page.get("instance_id") == instance_id
+            found = frozenset(notices_in(page)) if is_own else frozenset()
+            has_moved = self._take_boots(instance_id, boots_in(page) if is_own else {})
+            self._note_faults(owner_and_fleet, instance_id)
+            gravest = sorted(found, key=lambda each: each.is_certain, reverse=True)
+            for notice in (each for each in gravest if each not in earlier):
+                on_news(instance_id, notice)
+            if has_moved and found <= earlier:
+                on_news(instance_id, gravest[0] if gravest else None)
             earlier = found
+
+    def _take_boots(self, instance_id: str, boots: dict[int, BootProgress]) -> bool:
+        """Remember how far an instance's engines are; return whether one has come to another phase."""
+        before = self._boots.get(instance_id, {})
+        self._boots[instance_id] = boots
+        return _heads(boots) != _heads(before)
+
+    def _note_faults(self, owner_and_fleet: tuple[str, str], instance_id: str) -> None:
+        """Remember why starts failed until they have come further."""
+        known = self._faults.setdefault(owner_and_fleet, {}).setdefault(instance_id, {})
+        for number, boot in self._boots.get(instance_id, {}).items():
+            if boot.fault or boot.phase != WEIGHTS:
+                known[number] = boot.fault
+
+
+def _heads(boots: dict[int, BootProgress]) -> dict[int, tuple[str, str]]:
+    return {number: (boot.phase, boot.fault) for number, boot in boots.items()}
 
 
 def notices_in(page: dict[str, Any]) -> Iterable[Notice]:
@@ -93,6 +149,33 @@ def notices_in(page: dict[str, Any]) -> Iterable[Notice]:
     events = _parsed(page.get("maintenance"))
     if isinstance(events, list) and any(isinstance(e, dict) and e.get("State") == "active" for e in events):
         yield Notice(kind=NoticeKind.MAINTENANCE, deadline=None, is_certain=False)
+
+
+def boots_in(page: dict[str, Any]) -> dict[int, BootProgress]:
+    """Return by slot how far an instance's engines have come; what is in another form says nothing."""
+    found: dict[int, BootProgress] = {}
+    slots = page.get("boot")
+    for number, slot in slots.items() if isinstance(slots, dict) else ():
+        try:
+            steps = tuple(BootStep(phase=str(word), began_at=_instant_of(at)) for word, at in slot["steps"])
+            is_fetching = steps[-1].phase in _FETCHING
+            found[int(number)] = BootProgress(
+                phase=steps[-1].phase,
+                done_bytes=max(0, int(slot["bytes"])) if is_fetching else 0,
+                bytes_per_s=max(0.0, float(slot["rate"])) if is_fetching else 0.0,
+                **_fetch_figures(slot),
+                steps=steps,
+            )
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+            continue
+    return found
+
+
+def _fetch_figures(slot: dict[str, Any]) -> dict[str, Any]:
+    """Return what an instance that fetches its weights itself knows: how much they are, and why it has failed."""
+    total, fault = max(0, int(slot.get("total", 0))), str(slot.get("fault", ""))[:_FAULT_CHARS_MAX]
+    fraction = min(1.0, max(0, int(slot["bytes"])) / total) if total else None
+    return {"total_bytes": total, "fraction": fraction, "fault": printable(fault)}
 
 
 async def _answer(host: str, digest: str) -> tuple[str, dict[str, Any]]:
@@ -121,6 +204,11 @@ def _parsed(text: object) -> Any:  # noqa: ANN401  # JSON of any form
         return json.loads(text) if isinstance(text, str) and text else None
     except ValueError:
         return None
+
+
+def _instant_of(at_s: object) -> datetime:
+    """Return seconds since the epoch as an instant to the millisecond, as a page may be read twice."""
+    return datetime.fromtimestamp(round(float(str(at_s)), 3), UTC)
 
 
 def _instant(text: object) -> datetime | None:

@@ -31,6 +31,9 @@ _REASONS = {
     "Client.InstanceInitiatedShutdown": "ended itself: it had expired, or its engine kept dying",
 }
 _REASON_MAX = 160
+# Until it tells more of itself; the engine's phases come from its own page.
+LAUNCHING = BootProgress(phase="launching")
+_BOOTS = {NodeState.STARTING: LAUNCHING, NodeState.RUNNING: BootProgress(phase="user-data")}
 _NOTICES = frozenset(kind.value for kind in NoticeKind)
 
 
@@ -55,7 +58,7 @@ def node_of(instance: Object) -> Node:
         notice=None if state is NodeState.GONE else notice_in(found.get(tags.NOTICE, "")),
         offering=str(OfferingKey(instance["InstanceType"], zone, market.value)),
         machine_id=instance["InstanceId"],
-        boot=BootProgress(phase="launching") if state is NodeState.STARTING else None,
+        boot=_BOOTS.get(state),
     )
 
 

@@ -25,7 +25,7 @@ _ALREADY = "AlreadyExists"
 
 
 class LaunchTemplates:
-    """The templates of fleets. An image is looked up for a fleet's first, and the same for good in the others."""
+    """The templates of fleets. Orders name their image; one that was placed before they did has the image of its fleet's first."""
 
     def __init__(self, connection: AwsConnection, settings: AwsSettings) -> None:
         self._connection = connection
@@ -34,8 +34,21 @@ class LaunchTemplates:
     def name_of(self, request: NodeRequest, *, user_data: str, security_group: str) -> str:
         """Return the name of the template for a request, which says all that it holds; pure."""
         wanted = json.dumps([user_data, security_group, self._settings.instance_profile, self._settings.disk_gb])
-        digest = hashlib.sha256(f"{self._settings.ami}\n{wanted}".encode()).hexdigest()[:16]
+        image = request.machine_image or self._settings.ami
+        digest = hashlib.sha256(f"{image}\n{wanted}".encode()).hexdigest()[:16]
         return f"{tags.fleet_name(request.owner, request.fleet)}-{digest}"
+
+    async def named(self) -> str:
+        """Return the id of the template that the profile names. Raises ConfigError where it is not there."""
+        name = self._settings.launch_template
+        try:
+            found = await self._connection.read("ec2", "describe_launch_templates", LaunchTemplateNames=[name])
+        except NoSuchResourceError as exc:
+            raise ConfigError(
+                f"there is no launch template {name} in {self._connection.region}",
+                hint="make it (fleetctl render --target cloudformation), or leave provider.launch_template out of the profile",
+            ) from exc
+        return str(found["LaunchTemplates"][0]["LaunchTemplateId"])
 
     async def ensure(self, name: str, request: NodeRequest, *, user_data: str, security_group: str) -> str:
         """Return the id of a request's template, made now if it is not there. Raises ProviderError, ConfigError."""
@@ -43,16 +56,19 @@ class LaunchTemplates:
         for template in theirs:
             if template["LaunchTemplateName"] == name:
                 return str(template["LaunchTemplateId"])
-        image = _pinned(theirs, self._settings.ami) or await self._resolved_image(self._settings.ami)
+        source = self._settings.ami
+        image = request.machine_image or _pinned(theirs, source) or await self._resolved_image(source)
         root = await self._root_device(image)
         data = self._content(request, image=image, root=root, user_data=user_data, security_group=security_group)
         return await self._made(name, request, data, image)
 
     async def prepare(self, resource: SharedResource) -> None:
-        """Make nothing: a template is made with its lane's first order."""
+        """Make nothing: a template is made with its lane's first order. Raises ConfigError where one is named that is not there."""
+        if self._settings.launch_template:
+            await self.named()
 
     async def teardown(self, resource: SharedResource) -> None:
-        """Delete every template of a fleet."""
+        """Delete every template that a fleet has made; one that the profile names has no tags of ours, and stays."""
         for template in await self._of_fleet(resource.owner, resource.fleet):
             try:
                 await self._connection.change(

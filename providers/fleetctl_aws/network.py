@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,12 @@ class SecurityGroups:
         self._settings = settings
 
     async def find(self, owner: str, fleet: str) -> Object | None:
-        """Return a fleet's group; None: it was not prepared, or is torn down. Raises ProviderError for a stranger's."""
+        """Return a fleet's group; None: it was not prepared, or is torn down. Raises ProviderError for a stranger's.
+
+        One that the profile names is somebody else's doing, and is returned as it is. Raises ConfigError where it is not there.
+        """
+        if self._settings.security_group:
+            return await find_group(self._connection, self._settings, self._settings.security_group)
         wanted = [{"Name": "group-name", "Values": [tags.fleet_name(owner, fleet)]}]
         found = await self._connection.read_all("ec2", "describe_security_groups", "SecurityGroups", Filters=wanted)
         for group in found:
@@ -108,6 +114,9 @@ class SecurityGroups:
 
     async def prepare(self, resource: SharedResource) -> None:
         """Have it there with its one rule, which is set right where it differs."""
+        if self._settings.security_group:
+            await self.find(resource.owner, resource.fleet)
+            return
         network = await find_network(self._connection, self._settings)
         source = gateway_source(self._settings, network)
         group = await self.find(resource.owner, resource.fleet)
@@ -129,7 +138,9 @@ class SecurityGroups:
             await self._allow(group["GroupId"], rule)
 
     async def teardown(self, resource: SharedResource) -> None:
-        """Delete it, if it is ours; refused by AWS while an instance that ends still has it, and then tried again."""
+        """Delete it, if it is ours and the profile names no other; refused by AWS while an instance that ends still has it, and then tried again."""
+        if self._settings.security_group:
+            return
         group = await self.find(resource.owner, resource.fleet)
         if group is None:
             return
@@ -146,6 +157,20 @@ class SecurityGroups:
         except ProviderError as exc:
             if _ALREADY not in exc.message:
                 raise
+
+
+async def find_group(connection: AwsConnection, settings: AwsSettings, named: str) -> Object:
+    """Return the security group of an id or a name, in the VPC of the subnets. Raises ConfigError where there is not one."""
+    network = await find_network(connection, settings)
+    key = "group-id" if re.fullmatch(r"sg-[0-9a-f]+", named) else "group-name"
+    wanted = [{"Name": key, "Values": [named]}, {"Name": "vpc-id", "Values": [network.vpc]}]
+    found = await connection.read_all("ec2", "describe_security_groups", "SecurityGroups", Filters=wanted)
+    if len(found) != 1:
+        raise ConfigError(
+            f"there is no security group {named} in {network.vpc}",
+            hint="make it (fleetctl render --target cloudformation), or leave security_group out of the profile",
+        )
+    return found[0]
 
 
 def _rule(source: str) -> Object:

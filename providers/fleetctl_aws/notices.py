@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import CredentialsError, ProviderError
+from fleetctl.errors import ConfigError, CredentialsError, ProviderError
 from fleetctl.model.node import Notice, NoticeKind
 from fleetctl_aws import tags
 from fleetctl_aws.faults import NoSuchResourceError
@@ -17,6 +17,7 @@ from fleetctl_aws.instances import NOTICE_S
 if TYPE_CHECKING:
     from fleetctl.model.shared import SharedResource
     from fleetctl_aws.connection import AwsConnection
+    from fleetctl_aws.settings import AwsSettings
 
 Object = dict[str, Any]
 _log = logging.getLogger("fleetctl_aws")
@@ -24,12 +25,12 @@ INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 MAINTENANCE = "AWS Health Event"
-_PATTERN = {
+EVENT_PATTERN = {
     "source": ["aws.ec2", "aws.health"],
     "detail-type": [INTERRUPTION, REBALANCE, STATE_CHANGE, MAINTENANCE],
 }
 # A notice that is older than this is over; a message that was not deleted is seen again after half a minute.
-_QUEUE = {"MessageRetentionPeriod": "300", "VisibilityTimeout": "30", "SqsManagedSseEnabled": "true"}
+QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300", "VisibilityTimeout": "30", "SqsManagedSseEnabled": "true"}
 _TARGET = "queue"
 
 
@@ -45,19 +46,31 @@ class InstanceEvent:
 class NoticeQueue:
     """A fleet's queue of EC2's events, which hold all of the account's instances."""
 
-    def __init__(self, connection: AwsConnection) -> None:
+    def __init__(self, connection: AwsConnection, settings: AwsSettings) -> None:
         self._connection = connection
+        self._settings = settings
 
     async def url(self, owner: str, fleet: str) -> str | None:
         """Return where the queue is reached; None: it was not prepared, or is torn down."""
+        name = self._settings.queue or queue_name(owner, fleet)
         try:
-            found = await self._connection.read("sqs", "get_queue_url", QueueName=queue_name(owner, fleet))
+            found = await self._connection.read("sqs", "get_queue_url", QueueName=name)
         except NoSuchResourceError:
             return None
         return str(found["QueueUrl"])
 
     async def prepare(self, resource: SharedResource) -> None:
-        """Have queue and rule there; where they may not be made, nothing: instances tell their notices themselves."""
+        """Have queue and rule there; where they may not be made, nothing: instances tell their notices themselves.
+
+        One that the profile names is made by somebody else. Raises ConfigError where it is not there.
+        """
+        if self._settings.queue:
+            if await self.url(resource.owner, resource.fleet) is None:
+                raise ConfigError(
+                    f"there is no queue {self._settings.queue} in {self._connection.region}",
+                    hint="make it (fleetctl render --target cloudformation), or leave provider.queue out of the profile",
+                )
+            return
         try:
             await self._make(resource)
         except CredentialsError as exc:
@@ -67,12 +80,14 @@ class NoticeQueue:
         """Have them there, and the rule alone allowed to send to the queue."""
         owner, fleet = resource.owner, resource.fleet
         name, named = queue_name(owner, fleet), tags.of_fleet(owner, fleet)
-        made = await self._connection.change("sqs", "create_queue", QueueName=name, Attributes=_QUEUE, tags=named)
+        made = await self._connection.change(
+            "sqs", "create_queue", QueueName=name, Attributes=QUEUE_ATTRIBUTES, tags=named
+        )
         url = str(made["QueueUrl"])
         found = await self._connection.read("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])
         arn = str(found["Attributes"]["QueueArn"])
         rule = await self._connection.change(
-            "events", "put_rule", Name=name, EventPattern=json.dumps(_PATTERN), State="ENABLED",
+            "events", "put_rule", Name=name, EventPattern=json.dumps(EVENT_PATTERN), State="ENABLED",
             Description=f"fleetctl fleet {fleet}: what EC2 says of its instances", Tags=tags.tag_list(named),
         )  # fmt: skip
         policy = json.dumps(_policy(arn, str(rule["RuleArn"])))
@@ -82,7 +97,9 @@ class NoticeQueue:
             raise ProviderError(f"EventBridge did not take the queue {name}: {put.get('FailedEntries')}")
 
     async def teardown(self, resource: SharedResource) -> None:
-        """Remove the rule, then the queue; who may not see them has made none."""
+        """Remove the rule, then the queue; who may not see them has made none, and what the profile names stays."""
+        if self._settings.queue:
+            return
         try:
             await self._remove(resource)
         except CredentialsError as exc:

@@ -9,10 +9,13 @@ from fleetctl.errors import ConfigError, CredentialsError, FleetctlError, Provid
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_aws.faults import QUOTA_CODES, DryRunPassedError, NoSuchResourceError, quota_name
 from fleetctl_aws.instances import instances_in
-from fleetctl_aws.network import find_network, gateway_source
+from fleetctl_aws.launch_templates import LaunchTemplates
+from fleetctl_aws.network import find_group, find_network, gateway_source
 from fleetctl_aws.prices import read_prices
 from fleetctl_aws.rights import dry_runs
 from fleetctl_aws.settings import AMI, PROFILE
+from fleetctl_aws.shared_policy import BY_TAG
+from fleetctl_aws.weights import weights_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +48,7 @@ async def judge(
     if nodes:
         findings += await _quotas(connection, nodes)
         findings.append(await _prices(connection, nodes, now))
+        findings += await weights_findings(connection, settings, nodes)
     return tuple(findings)
 
 
@@ -55,6 +59,8 @@ async def _network(connection: AwsConnection, settings: AwsSettings) -> tuple[Ne
         return None, [_failed("network", exc, "name subnets that exist")]
     zones = ", ".join(sorted(network.subnets))
     found = [Finding(name="network", verdict=Verdict.OK, detail=f"{network.vpc}, subnets in {zones}")]
+    if settings.security_group:
+        return network, [*found, await _named_group(connection, settings)]
     try:
         source = gateway_source(settings, network)
     except ConfigError as exc:
@@ -63,8 +69,20 @@ async def _network(connection: AwsConnection, settings: AwsSettings) -> tuple[Ne
     return network, [*found, Finding(name="gateway", verdict=Verdict.OK, detail=detail)]
 
 
+async def _named_group(connection: AwsConnection, settings: AwsSettings) -> Finding:
+    """Return whether the engines' security group that the profile names is there; who gets in is its maker's doing."""
+    try:
+        group = await find_group(connection, settings, settings.security_group)
+    except ConfigError as exc:
+        return _failed("gateway", exc, "")
+    detail = f"engines are reached as {group['GroupName']} ({group['GroupId']}) says, which somebody else has made"
+    return Finding(name="gateway", verdict=Verdict.OK, detail=detail)
+
+
 async def _image(connection: AwsConnection, settings: AwsSettings) -> Finding:
     name = settings.ami
+    if settings.launch_template:
+        return await _template(connection, settings)
     try:
         if name.startswith("ssm:"):
             found = await connection.read("ssm", "get_parameter", Name=name.removeprefix("ssm:"))
@@ -79,6 +97,17 @@ async def _image(connection: AwsConnection, settings: AwsSettings) -> Finding:
         return Finding(name="machine image", verdict=Verdict.FAIL, detail=f"{name} does not exist here", hint=hint)
     detail = f"{name} ({images[0].get('Name') or settings.ami})"
     return Finding(name="machine image", verdict=Verdict.OK, detail=detail)
+
+
+async def _template(connection: AwsConnection, settings: AwsSettings) -> Finding:
+    """Return whether the launch template that the profile names is there; its image and disk are its maker's doing."""
+    title = "launch template"
+    try:
+        found = await LaunchTemplates(connection, settings).named()
+    except ConfigError as exc:
+        return _failed(title, exc, "")
+    detail = f"{settings.launch_template} ({found}), whose image, disk and role somebody else has chosen"
+    return Finding(name=title, verdict=Verdict.OK, detail=detail)
 
 
 async def _profile(connection: AwsConnection, settings: AwsSettings) -> Finding:
@@ -101,14 +130,19 @@ async def _rights(connection: AwsConnection, settings: AwsSettings, network: Net
     """Return which rights lack, by EC2's dry runs and by reading a queue; the rest shows when it is needed."""
     runs = list(dry_runs(network, settings))
     faults = await asyncio.gather(*(_dry_run(connection, operation, given) for _, operation, given in runs))
-    lacking = [right for (right, _, _), allowed in zip(runs, faults, strict=True) if not allowed]
+    lacking = {right for (right, _, _), allowed in zip(runs, faults, strict=True) if not allowed}
+    # Where rights go by tags, all that are on what is there are refused on what nobody has: that says nothing of them.
+    untried = lacking & BY_TAG if lacking & BY_TAG == {right for right, _, _ in runs} & BY_TAG else frozenset()
+    lacking -= untried
     if lacking:
         detail = f"not allowed: {', '.join(sorted(lacking))}"
         return Finding(name="rights", verdict=Verdict.FAIL, detail=detail, hint=f"have them granted; {_POLICY}")
-    if not await _may_read_queues(connection):
+    if not await _may_read_queues(connection, settings.queue or _NO_QUEUE):
         detail = "sqs:GetQueueUrl is not allowed: notices come from the instances themselves alone"
         return Finding(name="rights", verdict=Verdict.WARN, detail=detail, hint=f"allow SQS and EventBridge; {_POLICY}")
-    detail = f"{len(runs)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
+    detail = f"{len(runs) - len(untried)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
+    if untried:
+        detail += f"; {', '.join(sorted(untried))} go by tags, or lack: nobody has what they were tried on"
     return Finding(name="rights", verdict=Verdict.OK, detail=detail)
 
 
@@ -125,9 +159,9 @@ async def _dry_run(connection: AwsConnection, operation: str, parameters: Object
     return True
 
 
-async def _may_read_queues(connection: AwsConnection) -> bool:
+async def _may_read_queues(connection: AwsConnection, name: str) -> bool:
     try:
-        await connection.read("sqs", "get_queue_url", QueueName=_NO_QUEUE)
+        await connection.read("sqs", "get_queue_url", QueueName=name)
     except CredentialsError:
         return False
     except ProviderError:

@@ -9,21 +9,29 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import FleetctlError
 from fleetctl.model.node import CreateResult, NodeListing, ProviderPace
+from fleetctl.model.node_place import NodePlace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_aws import tags
+from fleetctl_aws.boot_phases import BOOT_PHASES
 from fleetctl_aws.connection import AwsConnection
 from fleetctl_aws.create import Orders
 from fleetctl_aws.events import InstanceEvents
 from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.heads import AwsHeads
+from fleetctl_aws.images import AwsImages
+from fleetctl_aws.infrastructure import AwsInfrastructure
+from fleetctl_aws.instance_logs import InstanceLogs
 from fleetctl_aws.instance_notices import InstanceNotices
+from fleetctl_aws.instance_restarts import InstanceRestarts
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.network import PORT, SecurityGroups, find_network
 from fleetctl_aws.notices import NoticeQueue
+from fleetctl_aws.run_command import RunCommand
 from fleetctl_aws.secrets import EngineSecrets
 from fleetctl_aws.settings import SETTINGS, VARIABLES, AwsSettings
 from fleetctl_aws.shared import SharedParts
+from fleetctl_aws.shipped_logs import ShippedLogs
 from fleetctl_aws.slots import Slots, nodes_of, parse_node_id
 from fleetctl_aws.tagged import TaggedParts
 
@@ -70,13 +78,16 @@ class AwsProvider:
     @cached_property
     def capabilities(self) -> ProviderCapabilities:
         """What it can do beyond the calls of the port."""
+        commands = RunCommand(self._connection, self._clock)
         return ProviderCapabilities(
-            batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX,
+            batch_max=_BATCH_MAX, alternatives_max=_ALTERNATIVES_MAX, fetches_weights=True,
             events=InstanceEvents(
                 self._connection, self._settings, self._clock, queue=self._queue, notices=self._notices
             ),
-            shared=self._shared, preflight=self, settings=self, heads=AwsHeads(self._connection, self._settings),
-            offer_lists=self, tagged=TaggedParts(self._connection), variables=VARIABLES,
+            shared=self._shared, preflight=self, places=self, settings=self, heads=AwsHeads(self._connection, self._settings),
+            offer_lists=self, tagged=TaggedParts(self._connection), variables=VARIABLES, boot_phases=BOOT_PHASES,
+            infrastructure=AwsInfrastructure(), logs=InstanceLogs(self._connection, self._clock, commands, self._shipped),
+            restarts=InstanceRestarts(commands), images=AwsImages(self._connection, self._settings),
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> AwsProvider:
@@ -92,6 +103,16 @@ class AwsProvider:
             self._connection, network.subnets, now=self._clock.now(), disk_gb=self._settings.disk_gb
         )
         return sold
+
+    async def place(self) -> NodePlace | None:
+        """Return the account and the region, by the one call that needs no right."""
+        who = await self._connection.read("sts", "get_caller_identity")
+        account, region = str(who["Account"]), self._connection.region
+        return NodePlace(
+            ids=(f"{account}/{region}",),
+            name=f"AWS account {account}, {region}",
+            chosen_by="the credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, a role) and AWS_REGION",
+        )
 
     async def offer_list(self) -> OfferList:
         """Return the region's GPU instance types in all of its zones; the packaged list's where nobody may ask."""
@@ -125,11 +146,13 @@ class AwsProvider:
         reservations = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
         nodes = [node for instance in instances_in(reservations) for node in nodes_of(instance, now=as_of)]
         self._notices.note(owner, fleet, nodes)
+        nodes = [self._notices.with_boot(node) for node in nodes]
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
         """Return an order's instance by its tag; None: none is shown with it, which right after a create proves nothing."""
-        return (await self._orders.found(owner, [token])).get(token)
+        node = (await self._orders.found(owner, [token])).get(token)
+        return node if node is None else self._notices.with_boot(node)
 
     async def stop(self, node_id: str, *, grace_s: float) -> None:
         """Remember that it was stopped, and terminate the instance that nobody else is on.
@@ -185,6 +208,10 @@ class AwsProvider:
         return EngineSecrets(self._connection, self._settings)
 
     @cached_property
+    def _shipped(self) -> ShippedLogs:
+        return ShippedLogs(self._connection, self._settings)
+
+    @cached_property
     def _slots(self) -> Slots:
         return Slots(self._connection, self._clock)
 
@@ -194,7 +221,7 @@ class AwsProvider:
 
     @cached_property
     def _queue(self) -> NoticeQueue:
-        return NoticeQueue(self._connection)
+        return NoticeQueue(self._connection, self._settings)
 
     @cached_property
     def _orders(self) -> Orders:
@@ -208,6 +235,6 @@ class AwsProvider:
         return SharedParts(
             {
                 "security-group": self._groups, "secrets": self._secrets,
-                "launch-templates": self._templates, "notices": self._queue,
+                "launch-templates": self._templates, "notices": self._queue, "logs": self._shipped,
             }
         )  # fmt: skip

@@ -21,6 +21,7 @@ RIGHTS = frozenset(
         "ec2:DescribeLaunchTemplates", "ec2:DescribeSecurityGroups", "ec2:DescribeSpotPriceHistory",
         "ec2:DescribeSubnets", "ec2:DescribeVpcs", "ec2:RevokeSecurityGroupIngress", "ec2:RunInstances",
         "ec2:TerminateInstances",
+        "ecr:DescribeImages",
         "events:DeleteRule", "events:PutRule", "events:PutTargets", "events:RemoveTargets", "events:TagResource",
         "iam:GetInstanceProfile", "iam:PassRole",
         "pricing:GetProducts",
@@ -28,8 +29,11 @@ RIGHTS = frozenset(
         "sqs:CreateQueue", "sqs:DeleteMessage", "sqs:DeleteQueue", "sqs:GetQueueAttributes", "sqs:GetQueueUrl",
         "sqs:ReceiveMessage", "sqs:SetQueueAttributes", "sqs:TagQueue",
         "ssm:DeleteParameters", "ssm:DescribeParameters", "ssm:GetParameter", "ssm:PutParameter",
+        # Of engines' logs and restarts alone.
+        "ssm:GetCommandInvocation", "ssm:SendCommand",
         "sts:GetCallerIdentity",
-        # Of heads alone, and of the state that they share.
+        # Of heads alone, the first two where host.elastic_ip is named, and of the state that they share.
+        "ec2:AssociateAddress", "ec2:DescribeAddresses",
         "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject",
     }
 )  # fmt: skip
@@ -42,11 +46,9 @@ def dry_runs(network: Network, settings: AwsSettings) -> Iterator[tuple[str, str
     """Yield the right, boto3's operation and its parameters of each of EC2's changes that a dry run can be made of."""
     rule = {"GroupId": _NO_GROUP, "IpPermissions": [{"IpProtocol": "tcp", "FromPort": 8000, "ToPort": 8000}]}
     subnet = next(iter(network.subnets.values()))
-    yield "ec2:RunInstances", "run_instances", _launch(settings, subnet)
-    yield "ec2:CreateFleet", "create_fleet", _fleet(subnet)
-    yield "ec2:CreateLaunchTemplate", "create_launch_template", {
-        "LaunchTemplateName": _NAME, "LaunchTemplateData": {"InstanceType": "g6.xlarge"},
-    }  # fmt: skip
+    yield from _launching(settings, subnet)
+    if settings.security_group:
+        return  # of what somebody else has made rights go by tags: a dry run on what nobody has is always refused
     yield "ec2:CreateSecurityGroup", "create_security_group", {
         "GroupName": _NAME, "Description": _NAME, "VpcId": network.vpc,
     }  # fmt: skip
@@ -56,6 +58,15 @@ def dry_runs(network: Network, settings: AwsSettings) -> Iterator[tuple[str, str
     yield "ec2:TerminateInstances", "terminate_instances", {"InstanceIds": [_NO_INSTANCE]}
     yield "ec2:DeleteSecurityGroup", "delete_security_group", {"GroupId": _NO_GROUP}
     yield "ec2:DeleteLaunchTemplate", "delete_launch_template", {"LaunchTemplateId": _NO_TEMPLATE}
+
+
+def _launching(settings: AwsSettings, subnet: str) -> Iterator[tuple[str, str, Object]]:
+    yield "ec2:RunInstances", "run_instances", _launch(settings, subnet)
+    yield "ec2:CreateFleet", "create_fleet", _fleet(subnet)
+    if not settings.launch_template:
+        yield "ec2:CreateLaunchTemplate", "create_launch_template", {
+            "LaunchTemplateName": _NAME, "LaunchTemplateData": {"InstanceType": "g6.xlarge"},
+        }  # fmt: skip
 
 
 def _launch(settings: AwsSettings, subnet: str) -> Object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
 
 REGION, NAMED = "AWS_REGION", "AWS_PROFILE"
 _PREFIX = "FLEETCTL_AWS_"
-SUBNETS, AMI, PROFILE, SOURCE, IMAGE, EXPIRY, DISK = (
+SUBNETS, AMI, PROFILE, SOURCE, IMAGE, EXPIRY, DISK, LOGS = (
     _PREFIX + name
-    for name in ("SUBNETS", "AMI", "INSTANCE_PROFILE", "GATEWAY_SOURCE", "IMAGE", "EXPIRY", "DISK_GB")
+    for name in ("SUBNETS", "AMI", "INSTANCE_PROFILE", "GATEWAY_SOURCE", "IMAGE", "EXPIRY", "DISK_GB", "LOGS")
 )  # fmt: skip
 VARIABLES = frozenset({"AWS_*", _PREFIX + "*"})
 
 # The deep learning AMI has the driver, docker and NVIDIA's runtime for it; AWS publishes the newest one's id here.
 DEFAULT_AMI = "ssm:/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 _EXPIRY_S_MIN = 600.0
+_LOGS_PATTERN = r"s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-A-Za-z0-9._]+)*/?"
+DEFAULT_DISK_GB = 200
 
 
 SETTINGS = (
@@ -55,15 +58,15 @@ SETTINGS = (
     ProviderSetting(
         name="ami",
         description="The machine image: its id, or ssm: and the parameter that holds it. It needs docker, NVIDIA's driver and "
-        "container runtime, cloud-init and, for secrets, the AWS CLI. Unset: FLEETCTL_AWS_AMI, else AWS's deep learning base image.",
+        "container runtime, cloud-init and, for secrets and weights in S3, the AWS CLI. Unset: FLEETCTL_AWS_AMI, else AWS's deep learning base image.",
         pattern=r"ami-[0-9a-f]+|ssm:/\S+",
         form="an image's id, such as ami-0a1b2c3d, or ssm:/a/parameter",
         variable=AMI,
     ),
     ProviderSetting(
         name="instance_profile",
-        description="The instance profile, by name or ARN, whose role reads the engines' secrets from Parameter Store. "
-        "Unset: FLEETCTL_AWS_INSTANCE_PROFILE, else none, and then lanes may have no secrets.",
+        description="The instance profile, by name or ARN, whose role reads the engines' secrets from Parameter Store and "
+        "their weights from S3. Unset: FLEETCTL_AWS_INSTANCE_PROFILE, else none, and then lanes may have neither.",
         variable=PROFILE,
     ),
     ProviderSetting(
@@ -75,9 +78,42 @@ SETTINGS = (
         variable=SOURCE,
     ),
     ProviderSetting(
+        name="security_group",
+        description="The engines' security group, by id or name, which somebody else has made (`render --target cloudformation`). "
+        "Nothing of it is changed or removed. Unset: a fleet makes one of its own.",
+    ),
+    ProviderSetting(
+        name="queue",
+        description="The SQS queue of EC2's events, by name, which somebody else has made with its EventBridge rule; of this fleet "
+        "alone. Unset: a fleet makes one of its own.",
+        pattern=r"[A-Za-z0-9_-]{1,80}",
+        form="a queue's name, such as fleetctl-chat",
+    ),
+    ProviderSetting(
+        name="launch_template",
+        description="The launch template of all lanes, by name, which somebody else has made (`render --target cloudformation`): its image, "
+        "disk, role and security group are its own, and what a lane's instances do goes by Parameter Store. Unset: a fleet makes one for each lane.",
+        pattern=r"[A-Za-z0-9().\-/_]{3,128}",
+        form="a launch template's name, such as fleetctl-chat-engines",
+    ),
+    ProviderSetting(
         name="image",
         description="The container image for engines whose package names none, as the emulator. Unset: FLEETCTL_AWS_IMAGE.",
         variable=IMAGE,
+    ),
+    ProviderSetting(
+        name="logs",
+        description="Where in S3 instances ship what their engines write, s3://BUCKET/PREFIX, so that `logs` reads it of instances that "
+        "have ended; their role needs s3:PutObject there. `down` deletes it. Unset: FLEETCTL_AWS_LOGS, else nothing is shipped.",
+        pattern=_LOGS_PATTERN,
+        form="a place in S3, such as s3://fleetctl-chat-logs/engines",
+        variable=LOGS,
+    ),
+    ProviderSetting(
+        name="logs_after_down",
+        description="Whether `down` deletes the logs that were shipped (delete) or leaves them (keep). Unset: delete.",
+        pattern=r"delete|keep",
+        form="delete or keep",
     ),
     ProviderSetting(
         name="expiry",
@@ -109,9 +145,14 @@ class AwsSettings:
     ami: str = DEFAULT_AMI  # an id, or ssm:NAME of a parameter that holds one
     instance_profile: str = ""  # whose role reads the engines' secrets
     gateway_source: str = ""  # the security group (sg-...) or the addresses (CIDR) that engines are reached from
+    security_group: str = ""  # the engines', by id or name; empty: the fleet's own
+    queue: str = ""  # of EC2's events, by name; empty: the fleet's own
+    launch_template: str = ""  # of every lane, by name; empty: the fleet's own, one for each lane
     image: str = ""  # for engines whose package names none
+    logs: str = ""  # s3://BUCKET/PREFIX that engines' logs are shipped to; empty: they are not
+    logs_after_down: str = "delete"
     expiry_s: float = 7200.0  # an instance that nobody renews ends by itself after this
-    disk_gb: int = 200
+    disk_gb: int = DEFAULT_DISK_GB
 
     @classmethod
     def of_environment(cls) -> AwsSettings:
@@ -125,8 +166,9 @@ class AwsSettings:
             instance_profile=read(PROFILE, ""),
             gateway_source=read(SOURCE, ""),
             image=read(IMAGE, ""),
+            logs=_logs(read(LOGS, "")),
             expiry_s=_expiry_s(read(EXPIRY, "") or "2h"),
-            disk_gb=_disk_gb(read(DISK, "") or "200"),
+            disk_gb=_disk_gb(read(DISK, "") or str(DEFAULT_DISK_GB)),
         )
 
     def changed_by(self, given: Mapping[str, SettingValue]) -> AwsSettings:
@@ -149,6 +191,12 @@ def _expiry_s(text: str) -> float:
     if seconds < _EXPIRY_S_MIN:
         raise ConfigError(f"expiry is {text}", hint="10m at the least: it is renewed at an eighth of it")
     return seconds
+
+
+def _logs(text: str) -> str:
+    if text and not re.fullmatch(_LOGS_PATTERN, text):
+        raise ConfigError(f"{LOGS} is {text!r}, no place in S3", hint="s3://BUCKET/PREFIX")
+    return text
 
 
 def _disk_gb(text: str) -> int:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 _PREFIX = "fleetctl:"
-FLEET, OWNER, INTENT, EXPIRES, LANE, REPLICA, PORT, STOPPED, NOTICE, GPUS, TEMPLATE = (
+FLEET, OWNER, INTENT, EXPIRES, LANE, REPLICA, PORT, STOPPED, NOTICE, GPUS, TEMPLATE, BOOT = (
     _PREFIX + name
     for name in (
-        "fleet", "owner", "intent", "expires", "lane", "replica", "port", "stopped", "notice", "gpus", "template",
+        "fleet", "owner", "intent", "expires", "lane", "replica", "port", "stopped", "notice", "gpus", "template", "boot",
     )
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ def of_fleet(owner: str, fleet: str) -> dict[str, str]:
     return {OWNER: owner, FLEET: fleet}
 
 
-def of_order(request: NodeRequest, *, expiry_s: float, template: str) -> dict[str, str]:
+def of_order(request: NodeRequest, *, expiry_s: float, template: str, boot: str = "") -> dict[str, str]:
     """Return the tags of an order's instance, the same however often it is sent: AWS compares what a client token is sent with.
 
     `fleetctl:expires` counts from the instance's boot until it is renewed with an instant.
@@ -44,6 +44,8 @@ def of_order(request: NodeRequest, *, expiry_s: float, template: str) -> dict[st
         GPUS: str(len(request.gpu_indices)),
         TEMPLATE: template,
         "Name": f"{request.fleet}/{request.replica_id}",
+        # Where what it does at its boot is, where that is not in its template.
+        **({BOOT: boot} if boot else {}),
     }
 
 

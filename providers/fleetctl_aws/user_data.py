@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 import json
 import shlex
 import sys
+import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl import resources
 from fleetctl.errors import ConfigError, ProviderError
+from fleetctl.model.node import Mount
 from fleetctl_aws import tags
 from fleetctl_aws.network import NOTICE_PORT
 from fleetctl_aws.settings import IMAGE
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 
 SECRETS_FILE = "/run/fleetctl/secrets.env"
 BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
+_LONG_CHARS = 1_000
+# A terabyte at 300 MB/s; control.start_timeout gives up a start before.
+_WEIGHTS_DEADLINE_S = 3600
 _SCRIPTS = ("expire", "given-up", "pull-image", "start-engine", "tell-notices")
 _UNITS = (
     "fleetctl-engine@.service", "fleetctl-given-up@.service", "fleetctl-expiry.service", "fleetctl-expiry.timer",
@@ -29,6 +37,10 @@ _UNITS = (
 )  # fmt: skip
 # Of an instance that several replicas share.
 _SHARED_SCRIPTS, _SHARED_UNITS = ("follow-tags",), ("fleetctl-slots.service", "fleetctl-slots.timer")
+
+
+_BEGIN, _ARCHIVE = "/opt/fleetctl/begin", "/opt/fleetctl/files.tar"
+_LOG_UNIT = "fleetctl-logs.service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +51,14 @@ class BootFile:
     permissions: str
     content: str
 
+    @property
+    def packed(self) -> str:
+        """Return its content compressed and in base64, where it is long; empty: it is written as it is."""
+        if len(self.content) < _LONG_CHARS:
+            return ""
+        # Without a time in it: the same order is the same text.
+        return base64.b64encode(gzip.compress(self.content.encode(), mtime=0)).decode()
+
 
 def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, secrets_path: str) -> str:
     """Return a request's user data. `secrets_path` is where in Parameter Store its secrets are; empty: it has none.
@@ -47,10 +67,20 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
     ConfigError where it is more than EC2 takes, ProviderError without an image.
     """
     files = boot_files(request, settings, region=region, secrets_path=secrets_path)
-    text = rendered(
-        "cloud-config.yaml", fleet=request.fleet, lane=request.lane, expiry_s=f"{settings.expiry_s:.0f}s", files=files,
-        is_shared=bool(request.gpu_indices),
-    )  # fmt: skip
+    is_shared, ships_logs = bool(request.gpu_indices), bool(settings.logs)
+
+    def text_of(parts: tuple[BootFile, ...], commands: Iterable[tuple[str, ...]]) -> str:
+        return rendered(
+            "cloud-config.yaml", fleet=request.fleet, lane=request.lane, expiry_s=f"{settings.expiry_s:.0f}s", files=parts,
+            commands=commands,
+        )  # fmt: skip
+
+    text = text_of(files, _commands(is_shared=is_shared, ships_logs=ships_logs))
+    if len(text.encode()) > BYTES_MAX:
+        # As one file they compress to half of it; who reads it has less to see.
+        whole = (*files, begin_file(is_shared=is_shared, ships_logs=ships_logs))
+        packed = BootFile(path=_ARCHIVE, permissions="0644", content=tar_of(whole).decode())
+        text = text_of((packed,), (("tar", "-xf", _ARCHIVE, "-C", "/", "--no-same-owner"), (_BEGIN,)))
     if len(text.encode()) > BYTES_MAX:
         raise ConfigError(
             f"the user data of lane {request.lane} has {len(text.encode())} bytes, and EC2 takes {BYTES_MAX}",
@@ -61,7 +91,8 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
 
 def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secrets_path: str) -> tuple[BootFile, ...]:
     """Return the scripts and units of an instance."""
-    image, parts = _command(request, settings.image)
+    image, parts = _command(request, request.image or settings.image)
+    logs_bucket, logs_prefix = logs_place(settings, request.owner, request.fleet)
     values: dict[str, object] = {
         "fleet": request.fleet,
         "lane": request.lane,
@@ -70,12 +101,18 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         "gpu_count": request.gpu_count,
         "port": request.port,
         "notice_port": NOTICE_PORT,
+        "health_path": request.health_path,
         "expires_tag": tags.EXPIRES,
         "intent_tag": tags.INTENT,
         "stopped_tag": tags.STOPPED,
+        "replica_tag": tags.REPLICA,
         "expiry_s": f"{settings.expiry_s:.0f}",
         "region": region,
         "secrets_path": secrets_path,
+        "weights": request.weights,
+        "weights_deadline_s": _WEIGHTS_DEADLINE_S,
+        "logs_bucket": logs_bucket,
+        "logs_prefix": logs_prefix,
     }
     is_shared = bool(request.gpu_indices)
     checks = ("check-gpus",) if request.gpu_count else ()
@@ -83,9 +120,11 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         *_SCRIPTS,
         *checks,
         *(("read-secrets",) if secrets_path else ()),
+        *(("fetch-weights",) if request.weights else ()),
         *(_SHARED_SCRIPTS if is_shared else ()),
+        *(("ship-logs",) if logs_bucket else ()),
     )
-    units = (*_UNITS, *(_SHARED_UNITS if is_shared else ()))
+    units = (*_UNITS, *(_SHARED_UNITS if is_shared else ()), *((_LOG_UNIT,) if logs_bucket else ()))
     found = [
         BootFile(path=f"/opt/fleetctl/{name}", permissions="0755", content=rendered(name, **values))
         for name in scripts
@@ -95,6 +134,43 @@ def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secr
         for name in units
     ]
     return tuple(found)
+
+
+def begin_file(*, is_shared: bool, ships_logs: bool) -> BootFile:
+    """Return the script that does what cloud-init does after it has written an instance's files."""
+    text = rendered("begin", commands=_commands(is_shared=is_shared, ships_logs=ships_logs))
+    return BootFile(path=_BEGIN, permissions="0755", content=text)
+
+
+def tar_of(files: Iterable[BootFile]) -> bytes:
+    """Return a tar of files; the same files give the same bytes."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for file in files:
+            content = file.content.encode()
+            entry = tarfile.TarInfo(file.path.lstrip("/"))
+            entry.size, entry.mode = len(content), int(file.permissions, 8)
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def logs_place(settings: AwsSettings, owner: str, fleet: str) -> tuple[str, str]:
+    """Return the bucket that a fleet's logs are shipped to, and how their keys begin; both empty: none are."""
+    if not settings.logs:
+        return "", ""
+    bucket, _, prefix = settings.logs.removeprefix("s3://").partition("/")
+    return bucket, "/".join((*filter(None, prefix.split("/")), tags.fleet_name(owner, fleet), ""))
+
+
+def _commands(*, is_shared: bool, ships_logs: bool) -> Iterator[tuple[str, ...]]:
+    """Yield what an instance does once its files are there."""
+    yield ("systemctl", "daemon-reload")
+    yield ("systemctl", "enable", "--now", "fleetctl-expiry.timer")
+    logs = (_LOG_UNIT,) if ships_logs else ()
+    for name in ("fleetctl-notices.service", "fleetctl-engine@0.service", *logs):
+        yield ("systemctl", "enable", "--now", "--no-block", name)
+    if is_shared:
+        yield ("systemctl", "enable", "--now", "fleetctl-slots.timer")
 
 
 def secret_names(request: NodeRequest) -> tuple[str, ...]:
@@ -113,7 +189,11 @@ def _docker_options(request: NodeRequest, *, has_secrets: bool) -> Iterator[str]
     for name, value in sorted(request.env.items()):
         if name not in secret:
             yield from ("--env", f"{name}={value}")
-    for mount in request.container.mounts if request.container else ():
+    mounts = request.container.mounts if request.container else ()
+    if request.container is None and request.weights is not None:
+        directory = request.weights.directory
+        mounts = (Mount(source=directory, target=directory, read_only=True),)
+    for mount in mounts:
         yield from ("--volume", f"{mount.source}:{mount.target}:{'ro' if mount.read_only else 'rw'}")
 
 

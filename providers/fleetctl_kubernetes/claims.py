@@ -52,13 +52,17 @@ def with_claimed(nodes: Iterable[Object], slices: Iterable[Object], *, is_forced
         plugged = dict(status.get("allocatable") or {})
         if is_forced:
             plugged.pop(kubernetes_nodes.GPU, None)
+        shown = by_node.get(node["metadata"]["name"], {})
         if int(plugged.get(kubernetes_nodes.GPU, 0)):
             found.append(node)
             continue
-        for product, count in by_node.get(node["metadata"]["name"], {}).items():
+        if not shown:  # one without GPUs, or with parts of them alone, which are said to be there
+            found.append({**node, "status": {**status, "allocatable": plugged}})
+        for product, count in shown.items():
             labels = {**(node["metadata"].get("labels") or {}), kubernetes_nodes.PRODUCT: product}
-            shown = {**status, "allocatable": {**plugged, kubernetes_nodes.GPU: str(count)}}
-            found.append({**node, "metadata": {**node["metadata"], "labels": labels}, "status": shown})
+            allocatable = {**plugged, kubernetes_nodes.GPU: str(count)}
+            metadata = {**node["metadata"], "labels": labels}
+            found.append({**node, "metadata": metadata, "status": {**status, "allocatable": allocatable}})
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import threading
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -24,8 +24,8 @@ from fleetctl.errors import (
     QuotaError,
     ThrottledError,
 )
-from fleetctl.spelling import suggest
-from fleetctl_kubernetes.settings import CONTEXT
+from fleetctl_kubernetes.kubeconfigs import configure
+from fleetctl_kubernetes.pod_security import POD_SECURITY, POD_SECURITY_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,13 @@ _RETRY_S = 1.0
 # of a large fleet in it a listing came too late to be believed. So each kind has threads of its own.
 _READERS, _CHANGERS, _LOG_READERS = 6, 16, 2
 _MESSAGE_MAX = 600
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # of the pod we run in
+_ANONYMOUS = "system:anonymous"  # whom the API server takes a request without credentials for
+NOT_ALLOWED = "not allowed: "  # begins what is said of a right that is lacking
+# The API server's own words of a right that whoever asks does not have.
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<kind>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
 
 
 class NotThereError(ProviderError):
@@ -200,8 +206,13 @@ class ClusterConnection:
                 if exc.status != 401 or is_last:
                     raise _translated(exc, what, changes=changes) from exc
                 self._forget(connection)
-            except (HTTPError, OSError) as exc:
-                message = f"the API server does not answer {what}: {exc}"
+            except (HTTPError, OSError, AttributeError) as exc:
+                # The client decodes the body of an answer that a broken TLS handshake never gave (kubernetes 36).
+                refused = exc.__context__ if isinstance(exc, AttributeError) else None
+                if isinstance(exc, AttributeError) and not isinstance(refused, ApiException):
+                    raise
+                why = str(getattr(refused, "reason", "")) or str(exc)
+                message = f"the API server does not answer {what}: {' '.join(why.split())}"
                 hint = "look at it with `kubectl get --raw /readyz`"
                 raise (AmbiguousOutcomeError if changes else NoAnswerError)(message, hint=hint) from exc
         raise AssertionError("the second try returns or raises")
@@ -212,27 +223,10 @@ class ClusterConnection:
                 self._client = None
 
     def _connected(self) -> Any:  # noqa: ANN401  # untyped
-        from kubernetes import client, config
-        from kubernetes.config.config_exception import ConfigException
+        from kubernetes import client
 
         configuration = client.Configuration()
-        try:
-            try:
-                files, context = self._settings.kubeconfig or None, self._settings.context or None
-                config.load_kube_config(config_file=files, context=context, client_configuration=configuration)
-                if not self._namespace:
-                    self._namespace = _contexts_namespace(files, context)
-            except ConfigException:
-                if self._settings.context:
-                    raise
-                config.load_incluster_config(client_configuration=configuration)
-                self._namespace = self._namespace or _OWN_NAMESPACE.read_text().strip()
-        except (ConfigException, OSError, ValueError) as exc:
-            _refuse_unknown(self._settings.kubeconfig or None, self._settings.context)
-            raise CredentialsError(
-                f"no cluster to work in: {exc}",
-                hint="name a kubeconfig (provider.kubeconfig, or KUBECONFIG), and where another than its current context is meant that too (provider.context, or FLEETCTL_KUBE_CONTEXT)",
-            ) from exc
+        self._namespace = configure(configuration, self._settings)
         configuration.retries = False  # what is tried again is the controller's to decide
         configuration.connection_pool_maxsize = _READERS + _CHANGERS + _LOG_READERS
         return client.ApiClient(configuration)
@@ -248,42 +242,14 @@ def _tls(configuration: Any) -> ssl.SSLContext:  # noqa: ANN401  # untyped
     return context
 
 
-def _refuse_unknown(files: str | None, context: str) -> None:
-    """Raise CredentialsError for a context that a readable kubeconfig does not have, naming those it has."""
-    from kubernetes import config
-    from kubernetes.config.config_exception import ConfigException
-
-    try:
-        names = sorted(each["name"] for each in config.list_kube_config_contexts(config_file=files)[0])
-    except (ConfigException, OSError, ValueError):
-        return  # the kubeconfig itself is what is wrong
-    if context and context not in names:
-        raise CredentialsError(
-            f"the kubeconfig has no context {context}{suggest(context, names)}",
-            hint=f"name one in provider.context, or {CONTEXT}: {', '.join(names)}",
-        )
-
-
-def _contexts_namespace(files: str | None, context: str | None) -> str:
-    from kubernetes import config
-
-    contexts, current = config.list_kube_config_contexts(config_file=files)
-    chosen = next((each for each in contexts if each["name"] == context), current)
-    return str(chosen["context"].get("namespace", ""))
-
-
 def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa: ANN401, PLR0911  # one meaning each
     status, message = exc.status, _message(exc)
     if status == 404:
         return NotThereError(f"{what}: {message}")
     if status == 409:
         return ConflictError(f"{what}: {message}")
-    if status == 403 and "exceeded quota" in message:
-        hint = "`kubectl describe resourcequota` shows it; raise it, or plan fewer replicas"
-        return QuotaError(message, quota=_quota(message), hint=hint)
-    if status == 403 and "is being terminated" in message:
-        hint = "somebody deletes it, and all that is in it: take the fleet down, and bring it up in another"
-        return TerminatingError(f"the namespace is being deleted: {message}", hint=hint)
+    if status == 403 and (forbidden := _forbidden(what, message)) is not None:
+        return forbidden
     if status in (401, 403):
         hint = "log in again, or have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
         return CredentialsError(f"{what}: {message}", hint=hint)
@@ -298,11 +264,38 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
     return kind(f"{what}: {status} {message}")
 
 
+def _forbidden(what: str, message: str) -> FleetctlError | None:
+    """Return what is meant by a 403, by its words; None: no more than that."""
+    if "exceeded quota" in message:
+        hint = "`kubectl describe resourcequota` shows it; raise it, or plan fewer replicas"
+        return QuotaError(message, quota=_quota(message), hint=hint)
+    if "is being terminated" in message:
+        hint = "somebody deletes it, and all that is in it: take the fleet down, and bring it up in another"
+        return TerminatingError(f"the namespace is being deleted: {message}", hint=hint)
+    if POD_SECURITY in message:
+        return RejectedRequestError(f"{what}: {message}", hint=POD_SECURITY_HINT)
+    if (refused := _FORBIDDEN.search(message)) is None:
+        return None
+    hint = "have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
+    if refused["user"] == _ANONYMOUS:
+        hint = (
+            "the kubeconfig's user has no credentials: log in, or name another context (`kubectl config view --minify`)"
+        )
+    return CredentialsError(f"{NOT_ALLOWED}{_right(refused)}", hint=hint)
+
+
 def _message(exc: Any) -> str:  # noqa: ANN401  # untyped
     text = str(exc.reason)
     with suppress(ValueError, TypeError, AttributeError):
         text = json.loads(exc.body)["message"]
     return text[:_MESSAGE_MAX]
+
+
+def _right(refused: re.Match[str]) -> str:
+    """Return the right that was lacking, as a Role names it, where, and who lacks it."""
+    kind = ".".join(filter(None, (refused["kind"], refused["group"])))
+    where = f"namespace {refused['namespace']}" if refused["namespace"] else "cluster"
+    return f"{refused['verb']} {kind} ({where}), to {refused['user']}"
 
 
 def _quota(message: str) -> str:

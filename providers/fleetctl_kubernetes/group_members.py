@@ -12,13 +12,12 @@ from fleetctl_kubernetes.orders import (
     STOPPED,
     EndRecord,
     PodOrder,
-    exit_reason,
     instant,
     node_of as node_of_pod,
     node_of_order,
     order_in,
-    pod_end,
 )
+from fleetctl_kubernetes.pod_ends import ended_how, exit_reason, pod_end
 from fleetctl_kubernetes.settings import ORDER, SERVES
 
 if TYPE_CHECKING:
@@ -100,7 +99,9 @@ def node_of(
     if len(pods) == size and all(each.state is NodeState.RUNNING for each in each_pods):
         return replace(node, state=NodeState.RUNNING, notice=notice)
     waiting = next((each for each in each_pods if each.pending_reason), None)
-    late = waiting or next((each for each in each_pods if each.boot is not None), None)
+    late = waiting or next(
+        (each for each in each_pods if each.boot is not None and each.state is not NodeState.RUNNING), None
+    )
     reason, boot = (late.pending_reason, late.boot) if late is not None else ("", None)
     return replace(node, notice=notice, pending_reason=reason, boot=boot)
 
@@ -145,8 +146,7 @@ def _restarted(pod: Object) -> str:
     for container in pod.get("status", {}).get("containerStatuses") or ():
         if container.get("restartCount"):
             ended = (container.get("lastState") or {}).get("terminated") or {}
-            reason = ended.get("reason", "")
-            return reason if reason not in ("", "Error", "Completed") else f"exit {ended.get('exitCode', '?')}"
+            return ended_how(pod, ended) if ended else "exit ?"
     return ""
 
 
@@ -158,6 +158,11 @@ def _first_of(group: Object | None, pods: list[Object]) -> Object:
     if group is not None and ORDER in (group["metadata"].get("annotations") or {}):
         return group
     return min(pods, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"]))
+
+
+def size_of(pod: Object) -> int:
+    """Return how many pods there are of a pod's replica once it is whole."""
+    return int((pod["metadata"].get("annotations") or {}).get(_SIZE, 1))
 
 
 def _size(group: Object | None, pods: list[Object]) -> int:

@@ -56,7 +56,8 @@ def _findings(place: HostPlace, connection: ClusterConnection) -> Iterator[Findi
         hint = "keep the state in the cluster of the fleet (docs/shared-state.md)"
         yield _failed("state", f"{url} is at {there}, and the fleet's pod will be at {here}", hint)
     detail = (
-        f"controller and gateway in {wanted.namespace}, from {wanted.image}; engines are reached from its pod alone"
+        f"controller and {_counted(wanted.gateways)} in {wanted.namespace}, each in a pod of its own, from {wanted.image}; "
+        "engines are reached from these alone"
     )
     yield Finding(name="host", verdict=Verdict.OK, detail=detail)
     if not place.record.provider.settings.get("namespace"):
@@ -89,6 +90,10 @@ def _ways(connection: ClusterConnection, namespace: str) -> Finding:
         detail = "none: commands see what is on record, and what they write takes effect with the next tick"
         return Finding(name="way to the pod", verdict=Verdict.WARN, detail=detail, hint=hint)
     return Finding(name="way to the pod", verdict=Verdict.OK, detail=", ".join(allowed))
+
+
+def _counted(gateways: int) -> str:
+    return "gateway" if gateways == 1 else f"{gateways} gateways"
 
 
 def _failed(name: str, detail: str, hint: str) -> Finding:

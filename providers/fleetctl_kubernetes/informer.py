@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from fleetctl.errors import CredentialsError, ProviderError
 
@@ -96,7 +97,7 @@ class Informer:
                 async with get(params=watch) as response:
                     async for change in self._watched(response):
                         yield change
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, msgspec.DecodeError) as exc:
             raise ProviderError(f"the watch of {self.path} broke: {exc}", hint="it is opened again") from exc
 
     async def _watched(self, response: Any) -> AsyncIterator[Changed]:  # noqa: ANN401  # aiohttp's, imported late
@@ -107,7 +108,7 @@ class Informer:
             await self._checked(response)
         try:
             async for line in response.content:
-                event = json.loads(line)
+                event = msgspec.json.decode(line)
                 kind, item = event["type"], event["object"]
                 if kind == "ERROR":
                     if item.get("code") != _GONE:
@@ -126,8 +127,9 @@ class Informer:
         """Return an answer's JSON. Raises CredentialsError, ProviderError."""
         if response.status in (401, 403):
             error = ForbiddenError if response.status == 403 else CredentialsError
-            raise error(f"{self.path}: may not be watched ({response.status})", hint="see `fleetctl doctor`")
+            verb = "watch" if "watch" in response.url.query else "list"
+            raise error(f"not allowed: {verb} {self.path} ({response.status})", hint="see `fleetctl doctor`")
         if response.status != 200:
             raise ProviderError(f"{self.path}: {response.status} {(await response.text())[:200]}")
-        found: Object = await response.json()
+        found: Object = msgspec.json.decode(await response.read())
         return found

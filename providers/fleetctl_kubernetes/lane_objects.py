@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,12 +12,15 @@ from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
 from fleetctl_kubernetes.group_members import group_of
+from fleetctl_kubernetes.lane_pods import LaneTargets, lacks_pods, pods_wanted, staying_pods
 from fleetctl_kubernetes.network import clients_of
+from fleetctl_kubernetes.pod_lanes import PodLanes
+from fleetctl_kubernetes.recent_warnings import RecentWarnings
 from fleetctl_kubernetes.records import is_owned
 from fleetctl_kubernetes.settings import LANE, MANAGER, SERVES, fleet_labels, lane_name, selector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl_kubernetes.connection import ClusterConnection
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 Wanted = dict[tuple[str, str], Object]  # by kind and name
-_log = logging.getLogger("fleetctl_kubernetes")
 _APPLY = "application/apply-patch+yaml"
 # Somebody's edit is undone within this; a change in the number of pods is followed at once.
 _CHECK_EVERY_S = 5.0
-_ENDED = ("Failed", "Succeeded")
+_OBJECTS, _CORDONED = "objects", "cordoned"  # what a warning is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,25 @@ class LaneObjects:
         self._connection = connection
         self._clock = clock
         self._settings = settings
+        self._pod_lanes = PodLanes(connection)
         self._kept: dict[tuple[str, str], tuple[float, Wanted]] = {}  # when last looked at, and for what
-        self._complained: dict[tuple[str, str], str] = {}
+        self._targets: dict[tuple[str, str], LaneTargets] = {}
+        self.warnings = RecentWarnings(clock)
+
+    def note_targets(self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str]) -> None:
+        """Take in how many replicas each lane is to have: its budget stands by that, however many are left of them."""
+        self._targets[owner, fleet] = LaneTargets.by_labels(wanted, moved)
+
+    def targets(self, owner: str, fleet: str) -> LaneTargets | None:
+        """Return what was taken in last; None: nothing yet."""
+        return self._targets.get((owner, fleet))
+
+    def note_cordoned(self, owner: str, fleet: str, pods: Iterable[Object], cordoned: str) -> None:
+        """Say which machines take nothing new while a lane lacks replicas: they may be why."""
+        if cordoned and lacks_pods(staying_pods(pods), self._targets.get((owner, fleet))):
+            self.warnings.say((owner, fleet), _CORDONED, cordoned)
+        else:
+            self.warnings.unsay((owner, fleet), _CORDONED)
 
     async def refuse_strangers(self, owner: str, fleet: str, lanes: Iterable[str]) -> None:
         """Raise ProviderError where something of a lane's names is somebody else's."""
@@ -70,33 +87,32 @@ class LaneObjects:
             for kind in _KINDS if self._settings.gateway_source else _KINDS[:-1]:
                 await self._found(kind, lane_name(owner, fleet, lane), owner)
 
-    async def keep(self, owner: str, fleet: str, *, anchor: Object | None, pods: Iterable[Object]) -> None:
-        """Have the objects of lanes with pods there and as they should be, and those of other lanes removed.
+    async def keep(self, owner: str, fleet: str, *, anchor: Object | None, pods: Collection[Object]) -> None:
+        """Have the objects of lanes with pods there and as they should be, those of other lanes removed, and pods in their lanes.
 
         What fails is logged and tried again: pods are listed all the same.
         """
         if anchor is None or "deletionTimestamp" in anchor["metadata"]:
             return
         try:
-            clients = clients_of(self._settings, fleet)
-            await self._converge(owner, fleet, _wanted(owner, fleet, anchor, pods, clients))
+            clients, targets = clients_of(self._settings, fleet), self._targets.get((owner, fleet))
+            if await self._converge(owner, fleet, _wanted(owner, fleet, anchor, pods, clients, targets)):
+                self.warnings.unsay((owner, fleet), _OBJECTS)
+            # Pods go to another lane once what guards its pods is there.
+            await self._pod_lanes.follow(pods, targets)
         except FleetctlError as exc:
-            self._complain(owner, fleet, exc.message)
-        else:
-            self._complained.pop((owner, fleet), None)
+            message = f"Services and budgets of its lanes are not kept as they should be: {exc.message}"
+            self.warnings.say((owner, fleet), _OBJECTS, message)
 
-    def _complain(self, owner: str, fleet: str, message: str) -> None:
-        """Write what is wrong, once until it is another thing."""
-        if self._complained.get((owner, fleet)) != message:
-            self._complained[owner, fleet] = message
-            _log.warning("fleet %s: what stands around its pods is not as it should be: %s", fleet, message)
+    async def _converge(self, owner: str, fleet: str, wanted: Wanted) -> bool:
+        """Look whether all is there, every few seconds and whenever another thing is wanted; return whether it was looked.
 
-    async def _converge(self, owner: str, fleet: str, wanted: Wanted) -> None:
-        """Look whether all is there, every few seconds and whenever another thing is wanted; the first failure is raised last."""
+        The first failure is raised last.
+        """
         key, now_s = (owner, fleet), self._clock.monotonic_s()
         looked_s, kept = self._kept.get(key, (float("-inf"), {}))
         if kept == wanted and now_s - looked_s < _CHECK_EVERY_S:
-            return
+            return False
         self._kept[key] = (now_s, wanted)
         failures: list[FleetctlError] = []
         for kind in _KINDS:
@@ -111,6 +127,7 @@ class LaneObjects:
                 failures.append(exc)
         if failures:
             raise failures[0]
+        return True
 
     async def _converge_kind(self, kind: _ObjectKind, owner: str, fleet: str, wanted: Mapping[str, Object]) -> None:
         labels, place = selector(fleet_labels(owner, fleet)), await self._namespace()
@@ -119,21 +136,27 @@ class LaneObjects:
         )  # fmt: skip
         there = {each["metadata"]["name"]: each for each in listing["items"]}
         for name, body in wanted.items():
-            if not (name in there and holds(there[name], body)):
-                await self._apply(kind, body, owner)
+            if name in there and (holds(there[name], body) or self._stands(kind, owner, fleet)):
+                continue
+            await self._apply(kind, body, (owner, fleet))
         for name, each in there.items():
             if name not in wanted:
                 await self._delete(kind, each)
 
-    async def _apply(self, kind: _ObjectKind, body: Object, owner: str) -> None:
+    def _stands(self, kind: _ObjectKind, owner: str, fleet: str) -> bool:
+        """Whether one of a kind is left as it is: an earlier controller's budget, until this one's first decision."""
+        return kind is _BUDGET and (owner, fleet) not in self._targets
+
+    async def _apply(self, kind: _ObjectKind, body: Object, of: tuple[str, str]) -> None:
         """Apply one; who else has set a field of ours is named, and overruled."""
         name = body["metadata"]["name"]
-        await self._found(kind, name, owner)
+        await self._found(kind, name, of[0])
         try:
             await self._patch(kind, body, force=False)
         except ConflictError as exc:
-            _log.warning("%s %s was changed and is set back: %s", kind.name, name, exc.message)
             await self._patch(kind, body, force=True)
+            message = f"{kind.name} {name} was changed and is set back: {exc.message}"
+            self.warnings.say(of, f"{kind.name}/{name}", message)
 
     async def _patch(self, kind: _ObjectKind, body: Object, *, force: bool) -> None:
         place = (body["metadata"]["name"], await self._namespace())
@@ -167,18 +190,24 @@ class LaneObjects:
         return await asyncio.to_thread(lambda: self._connection.namespace)
 
 
-def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object], clients: tuple[Object, ...]) -> Wanted:
+def _wanted(  # what the objects of a lane stand on, each named
+    owner: str,
+    fleet: str,
+    anchor: Object,
+    pods: Iterable[Object],
+    clients: tuple[Object, ...],
+    targets: LaneTargets | None,
+) -> Wanted:
     """Return each lane's objects by kind and name; `clients` alone reach its pods, if any are named."""
-    staying = [each for each in pods if LANE in (each["metadata"].get("labels") or {}) and _is_staying(each)]
-    counts = Counter(each["metadata"]["labels"][LANE] for each in staying)
+    staying = staying_pods(pods)
     of_groups = {each["metadata"]["labels"][LANE] for each in staying if group_of(each)}
     found: Wanted = {}
-    for lane, count in sorted(counts.items()):
+    for lane, count in sorted(pods_wanted(staying, targets).items()):
         chosen = {**fleet_labels(owner, fleet), LANE: lane}
         # The disruption controller counts what maxUnavailable is of by a Deployment or its like, which these pods have not.
         specs = [
             (_SERVICE, kubernetes_objects.service_spec({**chosen, **SERVES}, port=manifest.PORT, is_headless=True)),
-            (_BUDGET, kubernetes_objects.budget_spec(chosen, bound={"minAvailable": count - 1})),
+            (_BUDGET, kubernetes_objects.budget_spec(chosen, bound={"minAvailable": max(0, count - 1)})),
         ]
         if clients:
             specs.append(
@@ -194,10 +223,6 @@ def _wanted(owner: str, fleet: str, anchor: Object, pods: Iterable[Object], clie
                 "apiVersion": kind.version, "kind": kind.name, "metadata": metadata, "spec": spec,
             }  # fmt: skip
     return found
-
-
-def _is_staying(pod: Object) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and pod.get("status", {}).get("phase") not in _ENDED
 
 
 def holds(there: object, wanted: object) -> bool:

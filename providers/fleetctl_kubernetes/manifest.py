@@ -17,6 +17,7 @@ from fleetctl_kubernetes.settings import (
     IMAGE,
     LANE,
     ORDER,
+    ORDER_VARIABLE,
     REPLICA,
     SERVES,
     fleet_labels,
@@ -56,10 +57,13 @@ def order_of(request: NodeRequest) -> PodOrder:
     )
 
 
-def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[str, ...], claim: str = "") -> Object:
+def pod_of(
+    request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[str, ...], claim: str = "",
+    pull_secrets: tuple[str, ...] = (),
+) -> Object:  # fmt: skip
     """Return a request's pod. `image` is for engines that name none, `anchor` what it is owned by.
 
-    `secrets` are the names of variables kept in its Secret; `claim` is the template of the claim to its GPUs, and empty
+    `secrets` are the names of variables kept in its Secret, `pull_secrets` what its images are pulled with; `claim` is the template of the claim to its GPUs, and empty
     where the device plugin gives them.
     """
     labels = {
@@ -73,8 +77,9 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
     wanted = {
         name: value
         for name, value in labels_of(request.offering).items()
-        if not (claim and name == kubernetes_nodes.PRODUCT)
+        if not (claim and name != kubernetes_nodes.ZONE)
     }
+    plugged = request.gpu_count > 0 and not claim  # a claim names whole devices itself
     claims = [{"name": _CLAIM, "resourceClaimTemplateName": claim}]
     spread_over = {name: labels[name] for name in labels if name != REPLICA and name not in SERVES}
     return {
@@ -94,12 +99,13 @@ def pod_of(request: NodeRequest, *, image: str, anchor: Object, secrets: tuple[s
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": eviction_grace_s(request),
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": kubernetes_nodes.affinity(request.market, wanted),
+            "affinity": kubernetes_nodes.affinity(request.market, wanted, whole_gpus=plugged),
             "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
             "topologySpreadConstraints": kubernetes_nodes.spread(spread_over),
             "containers": [{**_container(request, image, secrets, claim), "volumeMounts": mounts}],
             "volumes": volumes,
             **({"resourceClaims": claims} if claim else {}),
+            **({"imagePullSecrets": [{"name": each} for each in pull_secrets]} if pull_secrets else {}),
         },
     }
 
@@ -131,11 +137,12 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...], claim
     kept = {"name": pod_name(request.owner, request.token)}
     secret = [{"name": name, "valueFrom": {"secretKeyRef": {**kept, "key": name}}} for name in secrets]
     address = {"name": POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    order = {"name": ORDER_VARIABLE, "value": codec.encode(order_of(request)).decode().replace("$", "$$")}
     gpus = {kubernetes_nodes.GPU: str(request.gpu_count)} if request.gpu_count else {}
     return {
         "name": "engine",
         **_command(request, image),
-        "env": [address, *plain, *secret],
+        "env": [address, order, *plain, *secret],
         "ports": [{"name": "http", "containerPort": request.port}],
         **probes_of(request),
         "terminationMessagePolicy": "FallbackToLogsOnError",

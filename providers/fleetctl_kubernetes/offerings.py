@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.catalogue.known import load_catalogue
+from fleetctl.catalogue.node_gpus import node_gpus
 from fleetctl.model.catalogue import Market, Offering
-from fleetctl_kubernetes.notices import is_leaving
+from fleetctl_kubernetes.node_gpus import gpus_of
 from fleetctl_kubernetes.placement import ANY_ZONE, instance_type
 
 if TYPE_CHECKING:
@@ -33,19 +35,24 @@ class _Kind(NamedTuple):
     market: Market
 
 
-def offerings_of(nodes: Iterable[Object], pools: Iterable[GpuNodePool] = ()) -> tuple[Offering, ...]:
-    """Return one, two, four ... of each kind of GPU, up to what its largest node has; `pools` can bring more of them."""
+def offerings_of(
+    nodes: Iterable[Object], pools: Iterable[GpuNodePool] = (), *, is_preemptive: bool = False
+) -> tuple[Offering, ...]:
+    """Return one, two, four ... of each kind of GPU, up to what its largest node has; `pools` can bring more of them.
+
+    `is_preemptive`: the scheduler ends a later lane's pod for an earlier lane's that finds no room.
+    """
     largest: dict[_Kind, int] = defaultdict(int)
     present: set[_Kind] = set()
     there: dict[str, int] = defaultdict(int)  # by product, of all zones and both markets: a lane takes from all of them
     notices: dict[_Kind, float] = {}
     for node in nodes:
-        labels, count = node["metadata"].get("labels", {}), _gpus(node)
-        if not count or is_leaving(node):
+        labels, (product, count, _) = node["metadata"].get("labels") or {}, gpus_of(node)
+        if not count:
             continue
         market, notice_s = kubernetes_nodes.market_of(labels)
         zone = labels.get(kubernetes_nodes.ZONE, ANY_ZONE)
-        kind = _Kind(labels.get(kubernetes_nodes.PRODUCT, "gpu"), labels.get(kubernetes_nodes.REGION, ""), zone, market)
+        kind = _Kind(product, labels.get(kubernetes_nodes.REGION, ""), zone, market)
         largest[kind] = max(largest[kind], count)
         there[kind.product] += count
         notices[kind] = notice_s
@@ -53,7 +60,7 @@ def offerings_of(nodes: Iterable[Object], pools: Iterable[GpuNodePool] = ()) -> 
     _add(pools, largest, there, notices)
     known = tuple(load_catalogue().gpus)
     return tuple(
-        offering
+        replace(offering, is_preemptive=is_preemptive)
         for kind, most in sorted(largest.items())
         for offering in _shares(
             kind, most, there[kind.product], notices[kind], known, boot_s=_BOOT_S if kind in present else _NODE_BOOT_S
@@ -79,7 +86,9 @@ def _add(
 
 
 def gpu_name(product: str, known: Iterable[str]) -> str:
-    """Return the catalogue's name for what the device plugin's discovery calls a GPU; itself where it knows none."""
+    """Return the catalogue's name for what discovery, a cloud or Karpenter calls a GPU; itself where it knows none."""
+    if named := node_gpus().gpu_of(product):
+        return named
     parts = set(product.upper().split("-"))
     parts_of = {name: set(re.split(r"[\s-]", name.upper())) for name in known}
     fitting = [name for name in parts_of if parts_of[name] <= parts]
@@ -102,8 +111,5 @@ def _shares(  # of one kind
             boot_s=boot_s,
             notice_s=notice_s,
             pool_gpus=there,
+            is_pool_of_all_zones=True,
         )
-
-
-def _gpus(node: Object) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(kubernetes_nodes.GPU, 0))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fleetctl import codec
 from fleetctl.errors import ProviderError
+from fleetctl.model.boot import LOADING, BootStep
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice, NoticeKind
-from fleetctl_kubernetes.settings import ORDER, pod_name
+from fleetctl.printable import shortened
+from fleetctl_kubernetes.pod_ends import exit_reason, is_preempted, pod_end, taken_by, taker_of, terminated
+from fleetctl_kubernetes.settings import ORDER, ORDER_VARIABLE, pod_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +26,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 STOPPED = "stopped"
-_TEXT_MAX = 160
+_TEXT_MAX = 600  # the scheduler counts its machines by what keeps a pod off them
 _NOT_YET = {"ContainerCreating", "PodInitializing"}  # the usual beginning, no reason to worry
-_SIGNALS = 128  # a container's exit code is this and the signal that ended it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +61,33 @@ class EndRecord:
     def node(self, state: NodeState = NodeState.GONE) -> Node:
         """Return the node that has ended."""
         return replace(
-            node_of_order(self.order, self.created_at), state=state, host=self.host, exit_reason=self.exit_reason
+            node_of_order(self.order, self.created_at), state=state, host=self.host, exit_reason=self.exit_reason,
+            taken_by=taker_of(self.exit_reason),
         )  # fmt: skip
 
 
 def order_in(pod: Object) -> PodOrder:
-    """Return the order of a pod of ours. Raises ProviderError where somebody has changed it."""
+    """Return the order of a pod of ours. Raises ProviderError where it has none that can be read."""
     try:
-        return _order(pod["metadata"]["annotations"][ORDER])
-    except (KeyError, msgspec.DecodeError, AttributeError) as exc:
+        return _order(order_text(pod))
+    except (KeyError, TypeError, msgspec.DecodeError, AttributeError) as exc:
         raise ProviderError(
             f"pod {pod['metadata']['name']} has no order of ours any longer: {exc}",
             hint=f"its annotation {ORDER} was changed: delete the pod",
         ) from exc
+
+
+def order_text(pod: Object) -> str:
+    """Return an order as it was written: by the container's variables, which nobody can edit, else by the annotation.
+
+    Raises KeyError where there is neither.
+    """
+    for container in pod.get("spec", {}).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable["name"] == ORDER_VARIABLE:
+                return str(variable["value"]).replace("$$", "$")
+    text: str = pod["metadata"]["annotations"][ORDER]
+    return text
 
 
 # Read of every pod once a second; an order never changes.
@@ -79,8 +96,17 @@ def _order(text: str) -> PodOrder:
     return codec.decode(PodOrder, text.encode())
 
 
-def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Notice]) -> Node:
-    """Return a pod as a node. `record`: of one that we have ended ourselves; `notices` are of the machines, by name."""
+def node_of(
+    pod: Object,
+    *,
+    record: EndRecord | None,
+    notices: Mapping[str, Notice],
+    takers: Mapping[str, str] = MappingProxyType({}),
+) -> Node:
+    """Return a pod as a node. `record`: of one that we have ended ourselves; `notices` are of the machines, by name.
+
+    `takers` are for whom pods are preempted, by the machine.
+    """
     status, metadata = pod.get("status", {}), pod["metadata"]
     machine = pod["spec"].get("nodeName", "")
     node = replace(
@@ -94,12 +120,12 @@ def node_of(pod: Object, *, record: EndRecord | None, notices: Mapping[str, Noti
             return replace(node, exit_reason=record.exit_reason)
         if "deletionTimestamp" in metadata:
             return gone_node(pod)
-        return replace(node, exit_reason=exit_reason(pod), log_tail=_last_words(pod))
-    notice = _deletion(metadata) if record is None else None
+        return replace(node, exit_reason=exit_reason(pod), taken_by=taken_by(pod), log_tail=_last_words(pod))
+    notice = _deletion(pod, takers) if record is None else None
     node = replace(node, notice=notice or notices.get(machine))
     if node.state is NodeState.STARTING:
         return replace(node, pending_reason=_pending(status), boot=_boot(pod))
-    return node
+    return replace(node, boot=_boot(pod)) if node.state is NodeState.RUNNING else node
 
 
 def gone_node(pod: Object) -> Node:
@@ -111,26 +137,8 @@ def gone_node(pod: Object) -> Node:
         machine_id=pod["spec"].get("nodeName", ""),
         state=NodeState.GONE,
         exit_reason=pod_end(pod),
+        taken_by=taken_by(pod),
     )
-
-
-def pod_end(pod: Object) -> str:
-    """Return why somebody else has deleted a pod, as far as the API server says: "EvictionByEvictionAPI", else "deleted"."""
-    conditions = pod.get("status", {}).get("conditions") or ()
-    taken = next((each.get("reason", "") for each in conditions if each["type"] == "DisruptionTarget"), "")
-    return taken or "deleted"
-
-
-def exit_reason(pod: Object) -> str:
-    """Return how a pod ended by itself: "exit 1", "signal 9", "OOMKilled", "Evicted"; empty while it has not."""
-    status = pod.get("status", {})
-    if status.get("phase") not in ("Failed", "Succeeded"):
-        return ""
-    ended = _terminated(status)
-    code, reason = ended.get("exitCode", 0), ended.get("reason", "")
-    if status.get("reason") or reason not in ("", "Error", "Completed"):
-        return str(status.get("reason") or reason)
-    return f"signal {code - _SIGNALS}" if code > _SIGNALS else f"exit {code}"
 
 
 def instant(text: str) -> datetime:
@@ -164,11 +172,15 @@ def _state(pod: Object) -> NodeState:
     return NodeState.RUNNING if phase == "Running" else NodeState.STARTING
 
 
-def _deletion(metadata: Object) -> Notice | None:
+def _deletion(pod: Object, takers: Mapping[str, str]) -> Notice | None:
     """Return the notice of a pod that somebody else deletes: an eviction, a drain, a preemption."""
-    if "deletionTimestamp" not in metadata:
+    if "deletionTimestamp" not in pod["metadata"]:
         return None
-    return Notice(kind=NoticeKind.INTERRUPTION, deadline=instant(metadata["deletionTimestamp"]), is_certain=True)
+    deadline = instant(pod["metadata"]["deletionTimestamp"])
+    if is_preempted(pod):
+        taker = takers.get(pod["spec"].get("nodeName", ""), "a pod of higher priority")
+        return Notice(kind=NoticeKind.PREEMPTION, deadline=deadline, is_certain=True, taker=taker)
+    return Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True, taken_by=taken_by(pod))
 
 
 def _pending(status: Object) -> str:
@@ -184,23 +196,26 @@ def _pending(status: Object) -> str:
 
 def _text(state: Object) -> str:
     reason, message = state.get("reason", "not said"), state.get("message", "")
-    return f"{reason}: {message}"[:_TEXT_MAX] if message else str(reason)
+    return shortened(f"{reason}: {message}" if message else str(reason), _TEXT_MAX)
 
 
 def _boot(pod: Object) -> BootProgress:
+    """Return how far a pod's start is; the API server says since when it has been scheduled, and its engine runs."""
+    status = pod.get("status", {})
+    steps = [BootStep(phase="scheduling", began_at=instant(pod["metadata"]["creationTimestamp"]))]
     if not pod["spec"].get("nodeName"):
-        return BootProgress(phase="scheduling")
-    return BootProgress(phase="image" if not pod.get("status", {}).get("podIP") else "starting")
-
-
-def _terminated(status: Object) -> Object:
-    for container in status.get("containerStatuses") or ():
-        ended: Object | None = (container.get("state") or {}).get("terminated")
-        if ended:
-            return ended
-    return {}
+        return BootProgress(phase="scheduling", steps=tuple(steps))
+    conditions = status.get("conditions") or ()
+    scheduled: Object = next((c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "True"), {})
+    if scheduled.get("lastTransitionTime"):
+        steps.append(BootStep(phase="image", began_at=instant(scheduled["lastTransitionTime"])))
+    states = [(each.get("state") or {}).get("running") or {} for each in status.get("containerStatuses") or ()]
+    begun = [instant(each["startedAt"]) for each in states if each.get("startedAt")]
+    if not begun:
+        return BootProgress(phase="image", steps=tuple(steps) if len(steps) > 1 else ())
+    return BootProgress(phase=LOADING, steps=(*steps, BootStep(phase=LOADING, began_at=max(begun))))
 
 
 def _last_words(pod: Object) -> str:
     """Return the end of the container's log, which kubelet keeps of those that failed."""
-    return str(_terminated(pod.get("status", {})).get("message", ""))
+    return str(terminated(pod.get("status", {})).get("message", ""))

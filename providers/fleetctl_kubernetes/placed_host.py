@@ -1,8 +1,9 @@
-"""The host of one fleet whose controller and gateway are in a pod of the cluster."""
+"""The host of one fleet whose controller and gateways are pods of the cluster."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,19 +15,21 @@ from fleetctl.errors import ConfigError, CredentialsError, FleetctlError, StateE
 from fleetctl.model.log import LogChunk
 from fleetctl.model.request_trace import RequestTraces
 from fleetctl.model.status import FleetStatus
+from fleetctl.model.tls import base_url
 from fleetctl.ports.host import STATUS_S, FleetProcesses
 from fleetctl_host_local.host import LocalHost
 from fleetctl_kubernetes import placing
 from fleetctl_kubernetes.connection import NotThereError, TerminatingError
 from fleetctl_kubernetes.host_objects import HostObjects
-from fleetctl_kubernetes.pod_calls import PodCalls
+from fleetctl_kubernetes.pod_calls import PodCalls, is_ready
+from fleetctl_kubernetes.pod_states import PodTrouble, last_warning, pod_trouble
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from fleetctl.model.request_trace import TraceQuery
     from fleetctl.ports.host import HostPlace, Stall
-    from fleetctl_kubernetes.connection import ClusterConnection, Object
+    from fleetctl_kubernetes.connection import ClusterConnection
     from fleetctl_kubernetes.host_objects import PodPlace
 
 T = TypeVar("T")
@@ -63,8 +66,18 @@ class PlacedKubernetesHost(LocalHost):
             port=there.control_port,
         )  # fmt: skip
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
-        """Return once the pod's controller answers; apply what is not as it should be. Raises UnavailableError, ProviderError."""
+    @cached_property
+    def _gateways(self) -> PodCalls:
+        return PodCalls(
+            self._connection, namespace=self._calls.namespace, labels=self._objects.gateway_labels,
+            secret=self._objects.name, port=self._place.record.port,
+        )  # fmt: skip
+
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
+        """Return once the pod's controller answers; apply what is not as it should be. Raises UnavailableError, ProviderError.
+
+        It is waited for ten minutes, or as long as the command has left.
+        """
         clock = self._place.clock
         try:
             is_changed = self._have_applied()
@@ -73,10 +86,11 @@ class PlacedKubernetesHost(LocalHost):
                 raise
             # Its namespace is gone, or goes, with the pod in it: a fleet that is to end is ended from here.
             self._show(f"{self._calls.namespace} is being deleted or gone; {fleet} is taken down from here")
-            super().ensure_controller(fleet, is_wanted=is_wanted)
+            super().ensure_controller(fleet, is_wanted=is_wanted, within_s=within_s)
             return
-        until_s, looked_s, text = clock.monotonic_s() + _READY_S, clock.monotonic_s() - _LOOK_S, "it is not there yet"
-        while clock.monotonic_s() < until_s:
+        within_s = _READY_S if within_s is None else min(within_s, _READY_S)
+        until_s, looked_s = clock.monotonic_s() + within_s, clock.monotonic_s() - _LOOK_S
+        while True:
             if self._answers(fleet):
                 return
             if self._place.store.fleet(fleet) is None and not is_wanted():
@@ -87,12 +101,20 @@ class PlacedKubernetesHost(LocalHost):
                 # nothing to wait for.
                 if not is_changed and self.processes(fleet).has_controller and not self._calls.is_allowed:
                     return
-                text = self._shown_state()
+                self._show(self._trouble().text)
+            if clock.monotonic_s() >= until_s:
+                break
             clock.sleep_blocking(_POLL_S)
+        trouble = self._trouble()
         raise UnavailableError(
-            f"the pod of {fleet} does not answer after {_READY_S:g} s: {text}",
-            hint=f"kubectl describe pod -n {self._calls.namespace} -l app.kubernetes.io/name=fleetctl",
+            f"the pod of {fleet} does not answer after {within_s:.0f} s: {trouble.text}", hint=trouble.hint
         )
+
+    def why_silent(self, fleet: str) -> str:
+        """Return what keeps the controller's pod from answering, and what to do; at once, as far as the API server is."""
+        del fleet
+        trouble = self._trouble()
+        return f"{trouble.text}; {trouble.hint}" if trouble.hint else trouble.text
 
     def environment(self, fleet: str) -> FleetEnvironment | None:
         """Return what the pod is given. Raises StateError, ProviderError."""
@@ -161,24 +183,31 @@ class PlacedKubernetesHost(LocalHost):
 
     def logs(self, fleet: str) -> str:
         """Return where the logs are."""
-        return f"the pod of deployment {fleet}-fleetctl in {self._calls.namespace}"
+        found = self._objects
+        return f"the pods of deployments {found.name} and {found.gateways_name} in {self._calls.namespace}"
 
     def read_log(self, fleet: str, process: str, *, after: int | None, bytes_max: int) -> LogChunk:
         """Return a piece of a process's log, read there. Raises UnavailableError."""
         parameters = {"bytes_max": str(bytes_max)} | ({} if after is None else {"after": str(after)})
-        return self._answer(LogChunk, f"/v1/logs/{process}", parameters, _TRACES_S, of=f"the pod of {fleet}")
+        try:
+            return self._answer(LogChunk, f"/v1/logs/{process}", parameters, _TRACES_S, of=f"the pod of {fleet}")
+        except UnavailableError as exc:
+            trouble = self._trouble()
+            if not trouble.is_certain:
+                raise
+            raise UnavailableError(f"{exc.message}: {trouble.text}", hint=trouble.hint) from exc
 
     def clean_up(self, fleet: str) -> None:
-        """End the pod and delete what was made for it, and see it gone. Raises UnavailableError where that takes too long."""
+        """End the pods and delete what was made for them, and see them gone. Raises UnavailableError where that takes too long."""
         there, clock = placing.recorded_place(self._place), self._place.clock
         if there is None:
             return
-        self._show(f"ending the pod of {fleet}")
+        self._show(f"ending the pods of {fleet}")
         until_s = clock.monotonic_s() + _REMOVED_S
-        while not self._objects.delete_pod(there):
+        while not self._objects.delete_pods(there):
             if clock.monotonic_s() >= until_s:
                 raise UnavailableError(
-                    f"the pod of {fleet} has not ended after {_REMOVED_S:g} s",
+                    f"the pods of {fleet} have not ended after {_REMOVED_S:g} s",
                     hint=f"run it again: fleetctl down {fleet}",
                 )
             clock.sleep_blocking(_POLL_S)
@@ -189,19 +218,20 @@ class PlacedKubernetesHost(LocalHost):
     # Of GatewayReach
 
     def gateway_url(self) -> str:
-        """Return the address of the gateway's Service, which leads there from within the cluster."""
-        return f"http://{self._objects.name}.{self._calls.namespace}.svc:{self._place.record.port}"
+        """Return the address of the gateways' Service, which leads there from within the cluster."""
+        host = f"{self._objects.name}.{self._calls.namespace}.svc"
+        return base_url(host, self._place.record.port, self._place.record.tls)
 
     def gateway_answers(self) -> bool:
-        """Whether the pod is ready: its gateway answered kubelet's probe. Raises ProviderError."""
-        return any(_is_ready(each) for each in self._calls.pods())
+        """Whether any gateway's pod is ready: it answered kubelet's probe. Raises ProviderError."""
+        return any(is_ready(each) for each in self._gateways.pods())
 
     @contextmanager
     def gateway_reached(self) -> Iterator[str]:
-        """Lead a port of this machine to the gateway, for the block; yield its URL. Raises UnavailableError."""
+        """Lead a port of this machine to a gateway, for the block; yield its URL. Raises UnavailableError."""
         port = self._place.record.port
         try:
-            forward = self._calls.forward(port)
+            forward = self._gateways.forward(port)
             forward.__enter__()
         except CredentialsError as exc:
             raise UnavailableError(
@@ -209,7 +239,7 @@ class PlacedKubernetesHost(LocalHost):
                 hint=f"it takes `create` of pods/portforward; from within the cluster it is {self.gateway_url()}",
             ) from exc
         try:
-            yield f"http://127.0.0.1:{forward.port}"
+            yield base_url("127.0.0.1", forward.port, self._place.record.tls)
         finally:
             forward.__exit__()
 
@@ -226,6 +256,7 @@ class PlacedKubernetesHost(LocalHost):
         wanted = self._placed()
         try:
             if self._objects.is_applied(wanted):
+                self._refuse_leaving(wanted.namespace)
                 return False
             self._objects.apply(wanted)
         except CredentialsError:
@@ -235,6 +266,15 @@ class PlacedKubernetesHost(LocalHost):
             raise
         self._show(f"{self._objects.name} in {wanted.namespace}: applied")
         return True
+
+    def _refuse_leaving(self, namespace: str) -> None:
+        """Raise NotThereError or TerminatingError of a namespace that goes or has gone, whatever is still to be seen in it."""
+        try:
+            found = self._connection.call("CoreV1Api", "read_namespace", namespace)
+        except CredentialsError:
+            return  # whoever may not read it finds out by what is refused there
+        if found.get("status", {}).get("phase") == "Terminating":
+            raise TerminatingError(f"the namespace {namespace} is being deleted")
 
     def _answer(self, kind: type[T], path: str, query: dict[str, str], deadline_s: float, *, of: str) -> T:
         try:
@@ -256,35 +296,32 @@ class PlacedKubernetesHost(LocalHost):
             return False
         return True
 
-    def _shown_state(self) -> str:
+    def _trouble(self) -> PodTrouble:
+        """Return what keeps the controller's pod from answering."""
+        there = placing.recorded_place(self._place)
+        if there is None:
+            return PodTrouble(text="no pod of it was placed", hint="run `fleetctl up` again", is_certain=False)
         try:
-            pods = self._calls.pods()
+            return self._objects.controller_trouble(there) or self._pods_trouble()
         except FleetctlError as exc:
-            return self._show(exc.message)
-        return self._show(_state_of(pods[-1]) if pods else "no pod of it is there yet")
+            return PodTrouble(text=exc.message, hint=exc.hint)
+
+    def _pods_trouble(self) -> PodTrouble:
+        pods = self._calls.pods()
+        if not pods:
+            hint = f"kubectl describe deployment -n {self._calls.namespace} {self._objects.name}"
+            return PodTrouble(text="no pod of it is there yet", hint=hint, is_certain=False)
+        found = pod_trouble(pods[-1])
+        if found.is_certain:
+            return found
+        try:
+            warning = last_warning(self._connection, pods[-1])
+        except CredentialsError:  # whoever may not read events has the pod's status alone
+            return found
+        return replace(found, text=f"{found.text}; {warning}", is_certain=True) if warning else found
 
     def _show(self, text: str) -> str:
         if text not in self._shown:
             self._shown.add(text)
             self._place.tell(text)
         return text
-
-
-def _state_of(pod: Object) -> str:
-    """Return what a pod waits for, in Kubernetes' own words."""
-    status, name = pod.get("status", {}), pod["metadata"]["name"]
-    for container in status.get("containerStatuses") or ():
-        waiting = container.get("state", {}).get("waiting") or {}
-        ended = container.get("lastState", {}).get("terminated") or {}
-        if waiting:
-            why = (waiting.get("message") or ended.get("message") or "").strip()[-400:]
-            return f"pod {name}: {waiting.get('reason', 'waits')}" + (f": {why}" if why else "")
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
-            return f"pod {name}: {condition.get('reason', 'Pending')}: {condition.get('message', '')}"
-    return f"pod {name}: {status.get('phase', 'Pending')}, its controller starts"
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

@@ -15,7 +15,9 @@ from fleetctl_kubernetes.settings import IMAGE, ClusterSettings
 from fleetctl_kubernetes.state_objects import state_place
 
 if TYPE_CHECKING:
+    from fleetctl.model.provider_setting import SettingValue
     from fleetctl.ports.host import HostPlace
+    from fleetctl.ports.store import StateStore
 
 _SCHEME = "kubernetes://"
 _KEY = "pod"
@@ -34,7 +36,12 @@ def connection_of(place: HostPlace) -> ClusterConnection:
 
 def recorded_place(place: HostPlace) -> PodPlace | None:
     """Return where the fleet's pod is by the state; None: it was never placed, or is cleaned up."""
-    found = place.store.find_record(Collection.HEADS, _KEY, fleet=place.fleet)
+    return place_on_record(place.store, place.fleet)
+
+
+def place_on_record(store: StateStore, fleet: str) -> PodPlace | None:
+    """Return the same of a fleet of this state."""
+    found = store.find_record(Collection.HEADS, _KEY, fleet=fleet)
     return found.value_as(PodPlace) if found is not None else None
 
 
@@ -43,7 +50,7 @@ def wanted_place(place: HostPlace, connection: ClusterConnection) -> PodPlace:
 
     Raises ConfigError for what no pod could be run from.
     """
-    before, given = recorded_place(place), place.record.choice.settings
+    before, given, provider = recorded_place(place), place.record.choice.settings, place.record.provider.settings
     image = str(given.get("image", "")) or (before.image if before is not None else os.environ.get(IMAGE, ""))
     if not image:
         raise ConfigError(
@@ -59,6 +66,10 @@ def wanted_place(place: HostPlace, connection: ClusterConnection) -> PodPlace:
         state_namespace=namespace,
         state_prefix=prefix,
         port=place.record.port,
+        gateways=place.record.gateways,
+        prometheus=bool(provider.get("prometheus", False)),
+        pull_secrets=_texts(given.get("image_pull_secrets")) or _texts(provider.get("image_pull_secrets")),
+        tls_secret=place.record.tls.secret if place.record.tls is not None else "",
     )
 
 
@@ -79,6 +90,10 @@ def state_connection() -> tuple[ClusterConnection, str]:
     context, namespace, _ = state_place(_state().removeprefix(_SCHEME))
     settings = ClusterSettings.of_environment()
     return ClusterConnection(replace(settings, context=context or settings.context, namespace=namespace)), _state()
+
+
+def _texts(given: SettingValue | None) -> tuple[str, ...]:
+    return given if isinstance(given, tuple) else ()
 
 
 def _state() -> str:

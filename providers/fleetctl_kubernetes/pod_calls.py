@@ -7,8 +7,9 @@ import http.client
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from fleetctl.catalogue.kubernetes_parts import TOKEN_FILE, TOKEN_HEADER
+from fleetctl.catalogue.kubernetes_parts import TOKEN_FILE
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError, UnavailableError
+from fleetctl.model.gateway_process import TOKEN_HEADER
 from fleetctl_kubernetes.connection import NotThereError
 from fleetctl_kubernetes.port_forward import PortForward
 from fleetctl_kubernetes.settings import selector
@@ -86,11 +87,11 @@ class PodCalls:
         return _answer(self._forward.port, method, target, headers, deadline_s)
 
     def _found(self) -> str:
-        """Return the name of the pod that runs. Raises UnavailableError."""
+        """Return the name of the newest pod that runs, of those that are ready if any is. Raises UnavailableError."""
         running = [each for each in self.pods() if each.get("status", {}).get("phase") == "Running"]
         if not running:
             raise UnavailableError("no pod of the fleet's runs")
-        return str(running[-1]["metadata"]["name"])
+        return str(max(reversed(running), key=is_ready)["metadata"]["name"])
 
     def _read_token(self) -> str:
         try:
@@ -103,6 +104,12 @@ class PodCalls:
         except CredentialsError as exc:
             self.is_allowed = False
             raise UnavailableError(exc.message, hint=_NO_WAY) from exc
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether kubelet's probe was answered."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def _answer(port: int, method: str, target: str, headers: Mapping[str, str], deadline_s: float) -> bytes:

@@ -8,11 +8,17 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.catalogue import kubernetes_nodes
+from fleetctl.catalogue.node_gpus import node_gpus
+from fleetctl.errors import CredentialsError
 from fleetctl.model.catalogue import Market
+from fleetctl_kubernetes.connection import NotThereError
+from fleetctl_kubernetes.node_gpus import is_whole
 from fleetctl_kubernetes.placement import ANY_ZONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from fleetctl_kubernetes.connection import ClusterConnection
 
 Object = dict[str, Any]
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -40,7 +46,7 @@ def pools_named(texts: tuple[str, ...]) -> Iterator[GpuNodePool]:
     """Yield the pools that a profile names, `8xNVIDIA-L40S/eu-west-1a/spot`; those that fit the form."""
     for text in texts:
         match = POOL.fullmatch(text)
-        if match is None:
+        if match is None or not is_whole(match["product"]):
             continue
         market = Market(match["market"])
         # Whose spot it is nobody says: the shortest notice of all clouds is reckoned with.
@@ -51,33 +57,74 @@ def pools_named(texts: tuple[str, ...]) -> Iterator[GpuNodePool]:
         )  # fmt: skip
 
 
+async def node_pools(connection: ClusterConnection) -> list[Object]:
+    """Return Karpenter's NodePools, where it is installed and they may be listed."""
+    try:
+        found = await connection.read(
+            "CustomObjectsApi", "list_cluster_custom_object", "karpenter.sh", "v1", "nodepools"
+        )
+    except (NotThereError, CredentialsError):
+        return []  # doctor says that they may not
+    return list(found["items"])
+
+
 def pools_of(node_pool: Object) -> Iterator[GpuNodePool]:
     """Yield what a NodePool of Karpenter can bring, where it says by label or requirement which GPUs its nodes have.
 
-    Without `nvidia.com/gpu.product` in it, Karpenter brings no node for a pod that asks for a product.
+    Karpenter brings no node for a pod that asks for a label which is in none of its NodePools and which it does not know.
     """
+    if "deletionTimestamp" in node_pool["metadata"]:
+        return
+    allowed = _allowed(node_pool)
+    name, left = node_pool["metadata"]["name"], _gpus_left(node_pool)
+    counts = [int(value) for key in _COUNTS for value in allowed.get(key, ()) if value.isdecimal()]
+    region = next(iter(allowed.get(kubernetes_nodes.REGION, ())), "")
+    for gpu, zone, market, notice_s in _kinds(allowed):
+        if kubernetes_nodes.untolerated(_taints(node_pool), market):
+            continue
+        of_type = [count] if (count := node_gpus().count_of(gpu)) else []
+        yield GpuNodePool(
+            name=name, product=gpu, region=region, zone=zone, market=market,
+            gpus_max=max(of_type or counts, default=_NODE_GPUS_MAX), notice_s=notice_s, gpus_left=left,
+        )  # fmt: skip
+
+
+def refused(node_pool: Object) -> str:
+    """Return why a NodePool with GPUs is not planned with; empty: it is, on some market at least, or it has none."""
+    taints = _taints(node_pool)
+    by_market = {
+        market: kubernetes_nodes.untolerated(taints, market) for _, _, market, _ in _kinds(_allowed(node_pool))
+    }
+    if not by_market or not all(by_market.values()) or "deletionTimestamp" in node_pool["metadata"]:
+        return ""
+    found = {each for kept_off in by_market.values() for each in kept_off}
+    name = node_pool["metadata"]["name"]
+    return f"NodePool {name} is not planned with: its nodes have the taint {', '.join(sorted(found))}, which replicas do not tolerate"
+
+
+def _allowed(node_pool: Object) -> dict[str, list[str]]:
+    """Return the values that a NodePool's nodes may have of each label."""
     template = node_pool["spec"].get("template", {})
     labels: dict[str, str] = (template.get("metadata") or {}).get("labels") or {}
     allowed = {key: [value] for key, value in labels.items()}
     for each in template.get("spec", {}).get("requirements") or ():
         if each.get("operator") == "In":
             allowed[each["key"]] = list(each.get("values") or ())
-    if "deletionTimestamp" in node_pool["metadata"] or any(_is_unbearable(each) for each in _taints(template)):
-        return
-    name, left = node_pool["metadata"]["name"], _gpus_left(node_pool)
-    counts = [int(value) for key in _COUNTS for value in allowed.get(key, ()) if value.isdecimal()]
-    region = next(iter(allowed.get(kubernetes_nodes.REGION, ())), "")
-    kinds = product(
-        allowed.get(kubernetes_nodes.PRODUCT, ()),
-        allowed.get(kubernetes_nodes.ZONE, [ANY_ZONE]),
-        allowed.get(CAPACITY_TYPE, ["on-demand"]),  # Karpenter's own default
-    )
-    for gpu, zone, capacity_type in kinds:
+    return allowed
+
+
+def _kinds(allowed: dict[str, list[str]]) -> Iterator[tuple[str, str, Market, float]]:
+    """Yield product, zone, market and notice of what a NodePool can bring."""
+    known = node_gpus()
+    products: list[str] = []
+    for key in (kubernetes_nodes.PRODUCT, kubernetes_nodes.GPU_NAME, kubernetes_nodes.INSTANCE_TYPE):
+        # The first that says it: a pool that names types and products may have any of these products.
+        products = products or [each for each in allowed.get(key, ()) if known.label_of(each) == key and is_whole(each)]
+    zones = allowed.get(kubernetes_nodes.ZONE, [ANY_ZONE])
+    capacity_types = allowed.get(CAPACITY_TYPE, ["on-demand"])  # Karpenter's own default
+    for gpu, zone, capacity_type in product(products, zones, capacity_types):
         market, notice_s = kubernetes_nodes.market_of({CAPACITY_TYPE: capacity_type})
-        yield GpuNodePool(
-            name=name, product=gpu, region=region, zone=zone, market=market,
-            gpus_max=max(counts, default=_NODE_GPUS_MAX), notice_s=notice_s, gpus_left=left,
-        )  # fmt: skip
+        yield gpu, zone, market, notice_s
 
 
 def _gpus_left(node_pool: Object) -> int | None:
@@ -88,11 +135,5 @@ def _gpus_left(node_pool: Object) -> int | None:
     return max(0, int(limit) - int(taken))
 
 
-def _taints(template: Object) -> list[Object]:
-    return list(template.get("spec", {}).get("taints") or ())
-
-
-def _is_unbearable(taint: Object) -> bool:
-    """Whether a pod of ours on spot, which bears the most, would not run on a node with this taint."""
-    borne = {each["key"] for each in kubernetes_nodes.tolerations(Market.SPOT, needs_gpus=True)}
-    return taint.get("effect") in ("NoSchedule", "NoExecute") and taint.get("key") not in borne
+def _taints(node_pool: Object) -> list[Object]:
+    return list(node_pool["spec"].get("template", {}).get("spec", {}).get("taints") or ())

@@ -7,6 +7,7 @@ number; a connection here is a WebSocket there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 import threading
@@ -55,8 +56,10 @@ class PortForward:
 
     def __exit__(self, *_: object) -> None:
         """Listen no more, and end every connection."""
-        if self._thread.is_alive():
+        # It ends by itself too, where its connection failed: a loop that is closed by then has nothing to be told.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ended.set)
+        if self._thread.is_alive():
             self._thread.join(_END_S)
 
     def _run(self) -> None:

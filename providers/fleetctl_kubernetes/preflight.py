@@ -11,24 +11,29 @@ from fleetctl.catalogue.kubernetes_rights import (
     NODE_RIGHTS,
     RIGHTS,
 )
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes.connection import NotThereError
+from fleetctl_kubernetes.cordons import cordoned_text
 from fleetctl_kubernetes.device_claims import claims_finding
 from fleetctl_kubernetes.groups import group_finding
 from fleetctl_kubernetes.network import network_finding
+from fleetctl_kubernetes.placement import product_of
+from fleetctl_kubernetes.pod_admission import admission_finding
 from fleetctl_kubernetes.priorities import priority_finding
 from fleetctl_kubernetes.reviews import may
 from fleetctl_kubernetes.settings import NAMESPACE
 
 if TYPE_CHECKING:
+    from fleetctl.model.catalogue import Offering
     from fleetctl.model.preflight import PlannedNodes
     from fleetctl_kubernetes.connection import ClusterConnection
+    from fleetctl_kubernetes.offer_list import ClusterOffers
     from fleetctl_kubernetes.settings import ClusterSettings
 
 
 async def judge(
-    connection: ClusterConnection, settings: ClusterSettings, nodes: tuple[PlannedNodes, ...]
+    connection: ClusterConnection, settings: ClusterSettings, nodes: tuple[PlannedNodes, ...], offers: ClusterOffers
 ) -> tuple[Finding, ...]:
     """Return the findings; where the API server does not answer that alone is one."""
     version = await connection.read("VersionApi", "get_code")
@@ -36,14 +41,17 @@ async def judge(
     findings = [Finding(name="cluster", verdict=Verdict.OK, detail=answered)]
     findings.append(await _namespace(connection))
     findings.append(await _rights(connection, (*RIGHTS, *(NETWORK_RIGHTS if settings.gateway_source else ()))))
+    findings += await admission_finding(connection, settings, nodes)
     findings.append(network_finding(settings))
     findings += await _autoscalers(connection)
     findings.append(await priority_finding(connection, settings))
     if (size := max((each.node_count for each in nodes), default=1)) > 1:
         findings.append(await group_finding(connection, size))
     findings += await claims_finding(connection, settings, nodes)
+    findings += await offers.finding()
+    findings += await _cordoned(connection)
     if nodes:
-        findings.append(_gpus(nodes))
+        findings.append(_gpus(nodes, offers.latest))
     return tuple(findings)
 
 
@@ -90,14 +98,30 @@ async def _autoscalers(connection: ClusterConnection) -> list[Finding]:
     return [Finding(name="autoscalers", verdict=Verdict.WARN, detail=detail, hint=hint)]
 
 
-def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
+async def _cordoned(connection: ClusterConnection) -> list[Finding]:
+    """Return a warning where machines with GPUs take nothing new, nothing else."""
+    try:
+        machines = await connection.read("CoreV1Api", "list_node", resource_version="0")
+    except CredentialsError:
+        return []  # said with the rights
+    found = cordoned_text(machines["items"])
+    if not found:
+        return []
+    hint = "they are not planned with; kubectl uncordon those that are to be"
+    return [Finding(name="cordons", verdict=Verdict.WARN, detail=found, hint=hint)]
+
+
+def _gpus(nodes: tuple[PlannedNodes, ...], sold: tuple[Offering, ...]) -> Finding:
     """Return whether the cluster has the GPUs in all; what others hold of them shows when pods are scheduled."""
     wanted: dict[str, int] = {}
-    there: dict[str, int] = {}
     for each in nodes:
         gpu = each.offering.gpu
         wanted[gpu] = wanted.get(gpu, 0) + each.count * each.gpu_count * each.node_count
-        there[gpu] = each.offering.pool_gpus or 0
+    # Nodes that different labels name may have the same GPU; what is there of each product counts once.
+    products = {
+        (each.gpu, product_of(each)): each.pool_gpus or 0 for each in (*sold, *(node.offering for node in nodes))
+    }
+    there = {gpu: sum(count for (of, _), count in products.items() if of == gpu) for gpu in wanted}
     short = [
         f"{count} {gpu} are to be had by the plan, and the cluster has, or can bring, {there[gpu]}"
         for gpu, count in wanted.items()
@@ -106,5 +130,10 @@ def _gpus(nodes: tuple[PlannedNodes, ...]) -> Finding:
     if short:
         hint = "pods beyond them stay Pending until nodes are added: plan fewer, or let a cluster autoscaler add them"
         return Finding(name="GPUs", verdict=Verdict.WARN, detail="; ".join(short), hint=hint)
-    shown = ", ".join(f"{wanted[gpu]} of {there[gpu]} {gpu}" for gpu in wanted)
+    shown = ", ".join(
+        f"the plan takes {count} of {there[gpu]} {gpu}"
+        if count
+        else f"the plan takes none of {there[gpu]} {gpu}: its engines are emulated, and their pods ask for no GPU"
+        for gpu, count in wanted.items()
+    )
     return Finding(name="GPUs", verdict=Verdict.OK, detail=shown)

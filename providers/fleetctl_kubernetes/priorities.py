@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from contextlib import suppress
@@ -33,10 +34,17 @@ class PriorityClasses:
 
     def __init__(self, connection: ClusterConnection, settings: ClusterSettings) -> None:
         self._connection = connection
-        named = (each.partition("=") for each in settings.priority_classes or ())
-        self._named = None if settings.priority_classes is None else {lane: name for lane, _, name in named}
+        self._named = own.named_classes(settings.priority_classes)
         self._marked: set[tuple[str, str, str]] = set()
+        self._locks: dict[str, asyncio.Lock] = {}
         self._is_refused = False
+
+    async def are_by_rank(self) -> bool:
+        """Whether pods of an earlier lane have a higher priority, so that the scheduler ends a later lane's for them.
+
+        The rights are looked at: whoever plans makes no class, and learns of no refusal.
+        """
+        return self._named is None and not self._is_refused and not await _missing_rights(self._connection)
 
     async def class_of(self, request: NodeRequest) -> str:
         """Return the class of a request's pod, which is there; empty: it has none."""
@@ -47,9 +55,11 @@ class PriorityClasses:
         name = own.class_name(request.lane_rank, is_interruptible=request.is_interruptible)
         use = (request.owner, request.fleet, name)
         try:
-            if use not in self._marked:
-                await self._have(request, name)
-                self._marked.add(use)
+            # A batch of orders wants one class, and looks for it once.
+            async with self._locks.setdefault(name, asyncio.Lock()):
+                if use not in self._marked:
+                    await self._have(request, name)
+                    self._marked.add(use)
         except CredentialsError as exc:
             self._is_refused = True
             _log.warning("pods have no PriorityClass: %s", exc.message)
@@ -69,7 +79,7 @@ class PriorityClasses:
                 _API, "list_priority_class", label_selector=f"{MANAGED_BY}={MANAGER}"
             )  # fmt: skip
             for each in listing["items"]:
-                if mark in (each["metadata"].get("annotations") or {}):
+                if mark in _annotations(each):
                     await self._release(each["metadata"]["name"], mark)
         except CredentialsError:
             return  # who may not list them has made none
@@ -79,8 +89,8 @@ class PriorityClasses:
         mark = {_mark(request.owner, request.fleet): f"{self._connection.namespace}/{request.fleet}"}
         for _ in range(_TRIES):
             found = await self._found(name)
+            body = own.class_body(name, base=await self._default_value(), labels={MANAGED_BY: MANAGER}, marks=mark)
             if found is None:
-                body = own.class_body(name, base=await self._default_value(), labels={MANAGED_BY: MANAGER}, marks=mark)
                 with suppress(ConflictError):  # another fleet's was quicker
                     await self._connection.change(_API, "create_priority_class", body, field_manager=MANAGER)
                     return
@@ -90,7 +100,17 @@ class PriorityClasses:
                     f"PriorityClass {name} is somebody else's",
                     hint="nothing of it was touched: remove it, or name classes of yours: provider.priority_classes",
                 )
-            if mark.items() <= (found["metadata"].get("annotations") or {}).items():
+            if found["value"] != body["value"]:
+                # The cluster's default class has come, gone or changed since, and ours are not to be above it. A class never
+                # changes: it is made anew, with every fleet's mark. Pods that have it keep the value they were given.
+                marks = {key: text for key, text in _annotations(found).items() if key.startswith(_USER)}
+                body["metadata"]["annotations"] = marks | mark
+                with suppress(NotThereError, ConflictError):
+                    await self._delete(found)
+                    await self._connection.change(_API, "create_priority_class", body, field_manager=MANAGER)
+                    return
+                continue
+            if mark.items() <= _annotations(found).items():
                 return
             with suppress(NotThereError):  # its last fleet has taken it away
                 await self._annotate(name, mark)
@@ -100,11 +120,15 @@ class PriorityClasses:
     async def _release(self, name: str, mark: str) -> None:
         with suppress(NotThereError, ConflictError):  # gone, or somebody has begun to use it
             left = await self._annotate(name, {mark: None})
-            if any(each.startswith(_USER) for each in left["metadata"].get("annotations") or {}):
+            if any(each.startswith(_USER) for each in _annotations(left)):
                 return
-            metadata = left["metadata"]
-            here = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-            await self._connection.change(_API, "delete_priority_class", name, body={"preconditions": here})
+            await self._delete(left)
+
+    async def _delete(self, found: Object) -> None:
+        """Delete a class as it was read. Raises NotThereError, ConflictError where it is another by now."""
+        metadata = found["metadata"]
+        here = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        await self._connection.change(_API, "delete_priority_class", metadata["name"], body={"preconditions": here})
 
     async def _annotate(self, name: str, marks: dict[str, str] | dict[str, None]) -> Object:
         # Keys of their own in a merge patch: two fleets take nothing of each other's back.
@@ -130,19 +154,23 @@ async def priority_finding(connection: ClusterConnection, settings: ClusterSetti
     name = "priorities"
     if settings.priority_classes is not None:
         return await _named_finding(connection, settings.priority_classes)
-    missing = [f"{verb} {what}" for verb, what in PRIORITY_RIGHTS if not await may(connection, verb, what, "")]
-    missing += [
-        f"{verb} {what}"
-        for verb, what in PRIORITY_NAMED_RIGHTS
-        if not await may(connection, verb, what, "", own.NAMES[0])
-    ]
-    if missing:
+    if missing := await _missing_rights(connection):
         hint = "where GPUs are out no lane goes before another: have them granted, or name classes: provider.priority_classes"
         detail = f"pods have no PriorityClass, not allowed: {', '.join(missing)} (cluster)"
         return Finding(name=name, verdict=Verdict.WARN, detail=detail, hint=hint)
     return Finding(
         name=name, verdict=Verdict.OK, detail="lanes in the profile's order, those that may be interrupted last"
     )
+
+
+async def _missing_rights(connection: ClusterConnection) -> list[str]:
+    """Return what of fleetctl's own classes may not be done."""
+    of_all = [f"{verb} {what}" for verb, what in PRIORITY_RIGHTS if not await may(connection, verb, what, "")]
+    return of_all + [
+        f"{verb} {what}"
+        for verb, what in PRIORITY_NAMED_RIGHTS
+        if not await may(connection, verb, what, "", own.NAMES[0])
+    ]
 
 
 async def _named_finding(connection: ClusterConnection, named: tuple[str, ...]) -> Finding:
@@ -160,6 +188,10 @@ async def _named_finding(connection: ClusterConnection, named: tuple[str, ...]) 
         return Finding(name="priorities", verdict=Verdict.FAIL, detail=detail, hint=hint)
     detail = f"of the profile: {', '.join(named) or 'none'}"
     return Finding(name="priorities", verdict=Verdict.OK, detail=detail)
+
+
+def _annotations(found: Object) -> dict[str, str]:
+    return found["metadata"].get("annotations") or {}
 
 
 def _mark(owner: str, fleet: str) -> str:

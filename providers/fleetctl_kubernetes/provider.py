@@ -8,24 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import AmbiguousOutcomeError, ConfigError, CredentialsError, FleetctlError, ProviderError
-from fleetctl.model.log import LogChunk
 from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
+from fleetctl_kubernetes.cluster_place import AuthorityPlaces
 from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, NoAnswerError, NotThereError
+from fleetctl_kubernetes.cordons import cordoned_text
 from fleetctl_kubernetes.device_claims import DeviceClaims
 from fleetctl_kubernetes.events import PodEvents
 from fleetctl_kubernetes.group_members import group_of, set_of
 from fleetctl_kubernetes.groups import ReplicaGroups
+from fleetctl_kubernetes.identity import PodIdentities, has_labels, is_made_by_us
 from fleetctl_kubernetes.lane_objects import LaneObjects
+from fleetctl_kubernetes.lane_order import in_lane_order
+from fleetctl_kubernetes.offer_list import ClusterOffers
+from fleetctl_kubernetes.offered_nodes import OfferedNodes
 from fleetctl_kubernetes.orders import node_of, order_in
+from fleetctl_kubernetes.pod_logs import PodLogs
+from fleetctl_kubernetes.preemptions import takers_of
 from fleetctl_kubernetes.priorities import PriorityClasses
 from fleetctl_kubernetes.records import PRIORITIES, FleetRecords, ended_in, is_owned
 from fleetctl_kubernetes.settings import (
     MANAGED_BY,
     MANAGER,
     OWNER,
-    REPLICA,
     SETTINGS,
     VARIABLES,
     ClusterSettings,
@@ -53,11 +59,10 @@ _BATCH_MAX = 50  # what is looked at before them, the fleet's ConfigMap and its 
 _PRUNE_EVERY_S = 60.0
 # The API server's admission hears of a new PriorityClass by a watch of its own, within a second where the machine is not busy.
 _CLASS_KNOWN_S, _CLASS_AGAIN_S = 10.0, 0.25
-_LOG_BYTES_MAX = 16 * 2**20  # kubelet rotates a container's log at 10 MiB
 
 
 class KubernetesProvider:
-    """Implements ports.Provider, ProviderSettings, SharedResources, Preflight and NodeLogs; its events are PodEvents.
+    """Implements ports.Provider, ProviderSettings, SharedResources and Preflight; its events are PodEvents, its logs PodLogs.
 
     A node's id is its pod's name, which follows from the order's token: the API server itself refuses a second one. Any
     number of processes may use it on the same nodes.
@@ -77,16 +82,22 @@ class KubernetesProvider:
         self._priorities = PriorityClasses(self._connection, self._settings)
         self._groups = ReplicaGroups(self._connection, self._records, self._clock)
         self._claims = DeviceClaims(self._connection, self._settings)
+        self._offers = ClusterOffers(self._connection, self._settings, self._claims, self._priorities)
         self._waiting = WaitingPods(self._connection, self._clock)
-        self._events = PodEvents(self._connection, self._records, self._clock)
+        self._identities = PodIdentities(self._connection, self._clock)
+        offered = OfferedNodes()
+        self._events = PodEvents(self._connection, self._records, self._identities, self._clock, offered)
+        self._logs = PodLogs(self._connection)
+        self._cordoned = ""  # which machines took nothing new when they were last looked at
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
             list_interval_s=1.0, list_latency_s=0.1, list_deadline_s=30.0, describe_deadline_s=30.0,
             offerings_deadline_s=30.0, preflight_deadline_s=30.0, create_deadline_s=90.0, create_settles_s=25.0,
         )  # fmt: skip
         self.capabilities = ProviderCapabilities(
-            batch_max=_BATCH_MAX, node_groups=True, events=self._events, shared=self, preflight=self, logs=self, settings=self,
-            variables=VARIABLES,
+            batch_max=_BATCH_MAX, node_groups=True, events=self._events, shared=self, preflight=self, settings=self,
+            logs=self._logs, places=AuthorityPlaces(self._connection), variables=VARIABLES,
+            offer_lists=self._offers, left_out=self._offers, targets=self._lanes, offering_events=offered,
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> KubernetesProvider:
@@ -95,22 +106,7 @@ class KubernetesProvider:
 
     async def offerings(self) -> tuple[Offering, ...]:
         """Return shares of the GPUs that the cluster's nodes have, and of those that its autoscaler can bring."""
-        from fleetctl_kubernetes.offerings import offerings_of
-        from fleetctl_kubernetes.pools import pools_named, pools_of
-
-        nodes, karpenters = await asyncio.gather(self._claims.nodes(), self._node_pools())
-        pools = [pool for each in karpenters for pool in pools_of(each)]
-        return offerings_of(nodes, [*pools, *pools_named(self._settings.pools)])
-
-    async def _node_pools(self) -> list[Object]:
-        """Return Karpenter's, where it is installed and they may be listed."""
-        try:
-            found = await self._connection.read(
-                "CustomObjectsApi", "list_cluster_custom_object", "karpenter.sh", "v1", "nodepools"
-            )
-        except (NotThereError, CredentialsError):
-            return []  # doctor says that they may not
-        return list(found["items"])
+        return await self._offers.offerings()
 
     async def listen_addresses(self, count: int, *, avoid: frozenset[int]) -> tuple[ListenAddress, ...]:
         """Return the same port of the pod's own address, which Kubernetes fills in when it starts the container."""
@@ -124,14 +120,15 @@ class KubernetesProvider:
         fleets = {(request.owner, request.fleet) for request in requests}
         self._kept |= fleets
         try:
-            anchors = {fleet: await self._records.anchor(*fleet) for fleet in sorted(fleets)}
+            anchors = {fleet: await self._anchor(*fleet) for fleet in sorted(fleets)}
             for owner, fleet in sorted(fleets):
                 lanes = {label_value(each.lane) for each in requests if (each.owner, each.fleet) == (owner, fleet)}
                 await self._lanes.refuse_strangers(owner, fleet, lanes)
         except NoAnswerError as exc:
             raise _unsent(exc) from exc
-        creates = (self._result(each, anchors[each.owner, each.fleet], resolve_secrets) for each in requests)
-        return tuple(await asyncio.gather(*creates))
+        return await in_lane_order(
+            requests, lambda each: self._result(each, anchors[each.owner, each.fleet], resolve_secrets)
+        )
 
     async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's pods as nodes, and the records of those that were stopped in the last hour."""
@@ -142,37 +139,52 @@ class KubernetesProvider:
                 _CORE, "list_namespaced_pod", await self._namespace(), label_selector=selector(labels)
             ),
             self._records.anchor(owner, fleet),
-            self._notices(),
+            self._notices((owner, fleet)),
             self._groups.of_fleet(owner, fleet),
         )
-        ended = ended_in(anchor)
-        pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
-        in_vain = await self._waiting.in_vain(pods.values())
+        self._logs.note_pods(owner, fleet, listing["items"])
         is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
+        is_edited = is_keeper and not has_labels(anchor, labels)
+        if is_edited and (mended := await self._records.reclaimed(owner, fleet, listing["items"])) is not None:
+            anchor = mended
+            self._identities.warnings.say(
+                (owner, fleet), "records", "its ConfigMap was changed, its labels are set back"
+            )
+        ended = ended_in(anchor)
+        pods = await self._identities.of_fleet(
+            owner, fleet, listing["items"], ended=ended, is_keeper=is_keeper, targets=self._lanes.targets(owner, fleet)
+        )
+        in_vain = await self._waiting.in_vain(pods.values())
         nodes = await self._groups.nodes(
             sets, [pod for pod in pods.values() if group_of(pod)],
             ended=ended, notices=notices, in_vain=in_vain, is_keeper=is_keeper,
         )  # fmt: skip
+        takers = takers_of(pods.values())
         nodes += [
-            replace(node_of(pod, record=ended.get(name), notices=notices), is_out_of_stock=name in in_vain)
+            replace(
+                node_of(pod, record=ended.get(name), notices=notices, takers=takers), is_out_of_stock=name in in_vain
+            )
             for name, pod in pods.items()
             if not group_of(pod)
         ]
         there = {node.id for node in nodes}
         nodes += [record.node() for name, record in ended.items() if name not in there]
         if is_keeper:
+            self._lanes.note_cordoned(owner, fleet, pods.values(), self._cordoned)
             await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
         await self._prune(owner, fleet, ended, there)
-        return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
+        warned = (*self._identities.warnings.of_fleet((owner, fleet)), *self._lanes.warnings.of_fleet((owner, fleet)))
+        warned += self._offers.left_out if is_keeper else ()
+        listed = tuple(sorted(nodes, key=lambda node: (node.created_at, node.id)))
+        return NodeListing(nodes=listed, as_of=as_of, warnings=warned)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
         """Return an order's pod as a node, or its record; None: there is neither."""
         name = pod_name(owner, token)
         pod = await self._pod(name)
-        if pod is not None and is_owned(pod, owner):
-            order = order_in(pod)
+        if pod is not None and is_made_by_us(pod) and (order := order_in(pod)).owner == owner:
             ended = ended_in(await self._records.anchor(owner, order.fleet))
-            return node_of(pod, record=ended.get(name), notices=await self._notices())
+            return node_of(pod, record=ended.get(name), notices=await self._notices((owner, order.fleet)))
         return await self._group(name, owner) or await self._recorded(name, owner)
 
     async def _group(self, name: str, owner: str) -> Node | None:
@@ -186,7 +198,7 @@ class KubernetesProvider:
         is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
         (node,) = await self._groups.nodes(
             {name: group} if group is not None else {}, pods,
-            ended=ended, notices=await self._notices(), is_keeper=is_keeper,
+            ended=ended, notices=await self._notices((owner, fleet)), is_keeper=is_keeper,
         )  # fmt: skip
         return node
 
@@ -197,7 +209,7 @@ class KubernetesProvider:
             if (group["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER:
                 await self._groups.stop(group, grace_s=manifest.grace_period(grace_s))
             return
-        if pod is None or (pod["metadata"].get("labels") or {}).get(MANAGED_BY) != MANAGER:
+        if pod is None or not is_made_by_us(pod):
             return
         await self._records.note_stopped(pod)
         body = {
@@ -231,29 +243,18 @@ class KubernetesProvider:
         """Return what the cluster, the namespace and the rights in it say to these nodes."""
         from fleetctl_kubernetes.preflight import judge
 
-        return await judge(self._connection, self._settings, nodes)
+        return await judge(self._connection, self._settings, nodes, self._offers)
 
-    async def read_log(self, *, owner: str, fleet: str, replica_id: str, after: int | None, bytes_max: int) -> LogChunk:
-        """Return a piece of what a replica's container wrote, while its pod is there."""
-        labels = {**fleet_labels(owner, fleet), REPLICA: label_value(replica_id)}
-        namespace = await self._namespace()
-        found = await self._connection.read(_CORE, "list_namespaced_pod", namespace, label_selector=selector(labels))
-        if not found["items"]:
-            return LogChunk(text="", end=0)
-        name = min(
-            (pod["metadata"]["name"] for pod in found["items"]), key=lambda each: (len(each), each)
-        )  # a leader's
-        # The API server counts from the beginning only.
-        most = _LOG_BYTES_MAX if after is None else after + bytes_max
-        text = await self._connection.read_text(
-            _CORE, "read_namespaced_pod_log", name, namespace, limit_bytes=most
-        )  # fmt: skip
-        piece = text[-bytes_max:] if after is None else text[after:]
-        return LogChunk(text=piece.decode(errors="replace"), end=max(len(text), after or 0))
+    async def _anchor(self, owner: str, fleet: str) -> Object:
+        """Return a fleet's ConfigMap; one that somebody has deleted, and its pods with it, is made again. Raises ProviderError."""
+        found = await self._records.anchor(owner, fleet)
+        if found is not None:
+            return found
+        made = await self._records.made_again(owner, fleet)
+        self._identities.warnings.say((owner, fleet), "records", "its ConfigMap was gone, and is made again")
+        return made
 
-    async def _result(
-        self, request: NodeRequest, anchor: Object | None, resolve_secrets: ResolveSecrets
-    ) -> CreateResult:
+    async def _result(self, request: NodeRequest, anchor: Object, resolve_secrets: ResolveSecrets) -> CreateResult:
         try:
             return CreateResult(token=request.token, node=await self._made(request, anchor, resolve_secrets))
         except NoAnswerError as exc:
@@ -261,14 +262,9 @@ class KubernetesProvider:
         except FleetctlError as exc:
             return CreateResult(token=request.token, error=exc)
 
-    async def _made(self, request: NodeRequest, anchor: Object | None, resolve_secrets: ResolveSecrets) -> Node:
+    async def _made(self, request: NodeRequest, anchor: Object, resolve_secrets: ResolveSecrets) -> Node:
         """Return the one node of a request. Raises ProviderError, and ConfigError for secrets that lead nowhere."""
         _check(request)
-        if anchor is None:
-            raise ProviderError(
-                f"fleet {request.fleet} has no ConfigMap of its own in {self._connection.namespace}",
-                hint="somebody deleted it: it is made again at the fleet's next `up`",
-            )
         name = pod_name(request.owner, request.token)
         record = ended_in(anchor).get(name)
         resolved = resolve_secrets(request.env)
@@ -281,7 +277,10 @@ class KubernetesProvider:
                 return await self._group(name, request.owner) or record.node()
             return node_of(pod, record=record, notices={})
         claim = await self._claims.template_for(request, anchor)
-        body = manifest.pod_of(request, image=self._settings.image, anchor=anchor, secrets=secrets, claim=claim)
+        body = manifest.pod_of(
+            request, image=self._settings.image, anchor=anchor, secrets=secrets, claim=claim,
+            pull_secrets=self._settings.image_pull_secrets,
+        )  # fmt: skip
         if request.node_count > 1:
             body = await self._prioritised(request, body)
             pod = {"kind": "LeaderWorkerSet", **await self._groups.make(name, set_of(request, body))}
@@ -304,10 +303,13 @@ class KubernetesProvider:
             try:
                 return await self._posted(name, await self._prioritised(request, body))
             except CredentialsError as exc:
-                if "PriorityClass" not in exc.message:
+                if "PriorityClass" in exc.message:
+                    # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is had made again.
+                    self._priorities.forget(request.owner, request.fleet)
+                elif "service account" in exc.message:
+                    await self._records.make_account(request.owner, request.fleet)  # somebody has deleted it
+                else:
                     raise
-                # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is had made again.
-                self._priorities.forget(request.owner, request.fleet)
                 if self._clock.monotonic_s() >= end_s:
                     raise AmbiguousOutcomeError(exc.message, hint="the order is sent again by its token") from exc
             await self._clock.sleep(_CLASS_AGAIN_S)
@@ -352,14 +354,16 @@ class KubernetesProvider:
         record = next((found[name] for each in maps["items"] if name in (found := ended_in(each))), None)
         return None if record is None else record.node(NodeState.GONE)
 
-    async def _notices(self) -> dict[str, Notice]:
-        """Return what is said of machines, by name; nothing where nodes may not be read."""
+    async def _notices(self, of: tuple[str, str]) -> dict[str, Notice]:
+        """Return what is said of machines, by name; nothing where nodes may not be read, which is said."""
         from fleetctl_kubernetes.notices import notice_of
 
         try:
             nodes = (await self._connection.read(_CORE, "list_node", resource_version="0"))["items"]
-        except CredentialsError:
+        except CredentialsError as exc:
+            self._identities.warnings.say(of, "nodes", f"{exc.message}: what is said of machines is not seen")
             return {}
+        self._cordoned = cordoned_text(nodes)
         return {node["metadata"]["name"]: notice for node in nodes if (notice := notice_of(node)) is not None}
 
     async def _prune(self, owner: str, fleet: str, ended: dict[str, Any], living: set[str]) -> None:

@@ -15,11 +15,12 @@ from fleetctl import codec
 from fleetctl.errors import ProviderError
 from fleetctl.model.shared import SharedResource
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
-from fleetctl_kubernetes.orders import STOPPED, EndRecord, exit_reason, instant, order_in
+from fleetctl_kubernetes.orders import STOPPED, EndRecord, instant, order_in
+from fleetctl_kubernetes.pod_ends import exit_reason
 from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, OWNER, fleet_labels, fleet_name, label_value, pod_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from fleetctl.clock import Clock
@@ -50,6 +51,7 @@ class FleetRecords:
         self._clock = clock
         self._open: dict[tuple[str, str], _Merge] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._read: dict[tuple[str, str], Object] = {}  # the data of each fleet's ConfigMap as it was last read
 
     def needed(self, owner: str, fleet: str) -> tuple[SharedResource, ...]:
         """Return what there is, in the order in which they are made."""
@@ -68,14 +70,20 @@ class FleetRecords:
                 f"{kind} {name} in {self._connection.namespace} is somebody else's",
                 hint="nothing of it was touched: remove it, or work in another namespace",
             )
-        body: Object = {
-            "apiVersion": "v1",
-            "kind": kind,
-            "metadata": {"name": name, "labels": fleet_labels(resource.owner, resource.fleet)},
-        }
-        if resource.kind == ACCOUNT:
+        await self._apply(resource.kind, resource.owner, resource.fleet)
+
+    async def make_account(self, owner: str, fleet: str) -> None:
+        """Have the service account there: pods are refused without it."""
+        await self._apply(ACCOUNT, owner, fleet)
+
+    async def _apply(self, resource_kind: str, owner: str, fleet: str) -> Object:
+        kind, verb = _KINDS[resource_kind]
+        name = fleet_name(owner, fleet)
+        metadata = {"name": name, "labels": fleet_labels(owner, fleet)}
+        body: Object = {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+        if resource_kind == ACCOUNT:
             body["automountServiceAccountToken"] = False
-        await self._connection.change(
+        return await self._connection.change(
             "CoreV1Api", f"patch_namespaced_{verb}", name, self._connection.namespace, body,
             field_manager=MANAGER, force=True, _content_type=_APPLY,
         )  # fmt: skip
@@ -96,7 +104,42 @@ class FleetRecords:
     async def anchor(self, owner: str, fleet: str) -> Object | None:
         """Return the ConfigMap of a fleet; None: it was not prepared, or is torn down."""
         found = await self._found("config_map", fleet_name(owner, fleet))
-        return {"kind": "ConfigMap", **found} if found is not None and is_owned(found, owner) else None
+        if found is None or not is_owned(found, owner):
+            self._read.pop((owner, fleet), None)
+            return None
+        self._read[owner, fleet] = found.get("data") or {}
+        return {"kind": "ConfigMap", **found}
+
+    async def end_of(self, owner: str, fleet: str, name: str) -> EndRecord | None:
+        """Return the record of a pod that we have ended; None: there is none.
+
+        A record never changes, so what was read of one is not read again: of a storm's hundreds of pods each would be
+        a reading of the whole ConfigMap.
+        """
+        if name not in self._read.get((owner, fleet), {}):
+            await self.anchor(owner, fleet)
+        text = self._read.get((owner, fleet), {}).get(name)
+        return _read_record(text) if text is not None else None
+
+    async def reclaimed(self, owner: str, fleet: str, pods: Iterable[Object]) -> Object | None:
+        """Return the ConfigMap that owns these pods with its labels set back; None: it has gone, or is somebody else's."""
+        name, owners = fleet_name(owner, fleet), {uid for pod in pods for uid in owner_uids(pod)}
+        found = await self._found("config_map", name) if owners else None
+        if found is None or found["metadata"]["uid"] not in owners:
+            return None
+        return {"kind": "ConfigMap", **await self._apply(RECORDS, owner, fleet)}
+
+    async def made_again(self, owner: str, fleet: str) -> Object:
+        """Return the ConfigMap of a fleet that has none, made now. Raises ProviderError where that one's name is somebody else's."""
+        resource = next(each for each in self.needed(owner, fleet) if each.kind == RECORDS)
+        await self.prepare(resource)
+        found = await self.anchor(owner, fleet)
+        if found is None:
+            raise ProviderError(
+                f"ConfigMap {fleet_name(owner, fleet)} in {self._connection.namespace} is deleted again and again",
+                hint="end what deletes it",
+            )
+        return found
 
     async def note_stopped(self, pod: Object) -> None:
         """Remember a pod that is about to be deleted by us; what it ended with by itself is kept."""
@@ -167,11 +210,17 @@ def ended_in(anchor: Object | None) -> dict[str, EndRecord]:
     """Return the records of a fleet's ConfigMap by the pod's name; what cannot be read was not written by us."""
     found: dict[str, EndRecord] = {}
     for name, text in ((anchor or {}).get("data") or {}).items():
-        try:
-            found[name] = _record(text)
-        except msgspec.DecodeError:
-            continue
+        record = _read_record(text)
+        if record is not None:
+            found[name] = record
     return found
+
+
+def _read_record(text: str) -> EndRecord | None:
+    try:
+        return _record(text)
+    except msgspec.DecodeError:
+        return None
 
 
 # Read of every listing, once a second; a record never changes.
@@ -189,6 +238,11 @@ def expired(ended: Mapping[str, EndRecord], living: set[str], *, now: datetime) 
         for place, name in enumerate(latest_first)
         if place >= _RECORDS_MAX or now - over[name].ended_at > _KEPT
     ]  # fmt: skip
+
+
+def owner_uids(item: Object) -> set[str]:
+    """Return the uids of what an object goes with."""
+    return {str(each["uid"]) for each in item["metadata"].get("ownerReferences") or ()}
 
 
 def is_owned(item: Object, owner: str) -> bool:

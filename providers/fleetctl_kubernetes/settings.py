@@ -33,6 +33,7 @@ OWNER, FLEET, LANE, REPLICA = (_PREFIX + name for name in ("owner", "fleet", "la
 HOST = _PREFIX + "host-of"  # of which fleet an object of `host: kubernetes` is
 STATE = _PREFIX + "state"  # of which prefix an object of a state is
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
+ORDER_VARIABLE = "FLEETCTL_ORDER"  # the same among the variables of its container, where nobody can edit it
 # On the pods that answer requests: a replica's one, or the leader of its group.
 SERVES = {_PREFIX + "serves": "true"}
 PODS = "pods"  # as the gateway's source: the fleet's own, by their labels
@@ -67,6 +68,14 @@ SETTINGS = (
         description="The image for engines whose package names none, as the emulator. New pods get a changed one. "
         "Unset: FLEETCTL_KUBE_IMAGE.",
         variable=IMAGE,
+    ),
+    ProviderSetting(
+        name="image_pull_secrets",
+        description="Secrets of the namespace, of type kubernetes.io/dockerconfigjson, that nodes pull engines' images with. Unset: what the "
+        "pods' ServiceAccount and the nodes have.",
+        kind=SettingKind.TEXTS,
+        pattern=r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        form="a Secret's name, such as registry-credentials",
     ),
     ProviderSetting(
         name="pools",
@@ -123,6 +132,7 @@ class ClusterSettings:
     context: str = ""
     namespace: str = ""
     image: str = ""  # for engines whose package names none
+    image_pull_secrets: tuple[str, ...] = ()  # of engines' pods
     pools: tuple[str, ...] = ()  # that an autoscaler brings
     gateway_source: tuple[str, ...] = ()  # that engines are reached from; empty: from everywhere
     prometheus: bool = False  # reaches them too

@@ -14,10 +14,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote, unquote
 
-from fleetctl.errors import ConfigError, CredentialsError, ProviderError, QuotaError, StateError
+from fleetctl.errors import (
+    ConfigError,
+    CredentialsError,
+    ProviderError,
+    QuotaError,
+    StateDeniedError,
+    StateError,
+)
 from fleetctl.object_stores.retrying import UnansweredError, until_answered
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 from fleetctl_kubernetes.connection import (
+    NOT_ALLOWED,
     ClusterConnection,
     ConflictError,
     NotThereError,
@@ -240,8 +248,9 @@ class ConfigMapObjects:
                     f"{self.location}: {exc.message}", hint="nothing can be kept in a namespace that is being deleted"
                 ) from exc
             case CredentialsError():
-                hint = exc.hint if "forbidden" not in exc.message else _RIGHTS_HINT.format(self._namespace)
-                raise CredentialsError(f"{self.location}: {exc.message}", hint=hint) from exc
+                is_right = "forbidden" in exc.message or exc.message.startswith(NOT_ALLOWED)
+                hint = _RIGHTS_HINT.format(self._namespace) if is_right else exc.hint
+                raise StateDeniedError(f"{self.location}: {exc.message}", hint=hint) from exc
             case QuotaError():
                 raise StateError(f"{self.location}: {exc.message}", hint=exc.hint) from exc
             case RejectedRequestError():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ProviderError
+from fleetctl.model.boot import LOADING, WEIGHTS
 from fleetctl.model.catalogue import Market
-from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
+from fleetctl.model.node import BootProgress, Node, NodeState, Notice, NoticeKind
 from fleetctl_ssh.connection import SshConnection
 from fleetctl_ssh.tunnels import Tunnels
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 LIST_DEADLINE_S = 8.0
+_READINGS = 5
+_DOWNLOAD_BYTES_PER_S = 2.0**20  # an engine that starts fetches its model with more; requests and logs are less
 _EXPIRY_MARGIN_S = 120.0  # beside the expiry: an engine's grace, and one more look of its supervisor
 
 
@@ -33,6 +37,7 @@ class MachineWatch:
         self._clock, self._expires_s = clock, expires_s
         self._seen: dict[tuple[str, str], tuple[tuple[Node, ...], float]] = {}  # by owner and fleet, with when
         self._problem = ""  # why it does not answer; empty: it does
+        self._received: deque[tuple[float, int]] = deque(maxlen=_READINGS)  # when, and what the machine had got by then
 
     async def nodes(self, owner: str, fleet: str) -> tuple[Node, ...] | None:
         """Return a fleet's nodes on it; None: it does not answer, and nothing is known of what runs there.
@@ -47,6 +52,7 @@ class MachineWatch:
             self._note(exc.message)
             return self._last_seen(owner, fleet, exc.message)
         self._note("")
+        self._received.append((self._clock.monotonic_s(), int(answer.get("received_bytes", 0))))
         nodes = tuple(self.node_of(record) for record in answer["nodes"])
         self._seen[owner, fleet] = nodes, self._clock.monotonic_s()
         await self.reach(nodes)
@@ -78,7 +84,22 @@ class MachineWatch:
             offering=record["offering"],
             machine_id=self.machine.name,
             gpu_indices=tuple(record["gpus"]),
+            boot=self._boot(record) if end is None else None,
         )
+
+    def _boot(self, record: dict[str, Any]) -> BootProgress:
+        """Return how far an engine's start is, as far as its machine shows: one that gets much is fetching the model."""
+        before, rate = record.get("received_bytes"), self._bytes_per_s()
+        if before is None or not self._received or rate < _DOWNLOAD_BYTES_PER_S:
+            return BootProgress(phase=LOADING)
+        done = max(0, self._received[-1][1] - int(before))
+        return BootProgress(phase=WEIGHTS, done_bytes=done, bytes_per_s=rate)
+
+    def _bytes_per_s(self) -> float:
+        if len(self._received) < 2:  # a rate is between two
+            return 0.0
+        (first_s, first), (last_s, last) = self._received[0], self._received[-1]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else 0.0
 
     def _last_seen(self, owner: str, fleet: str, problem: str) -> tuple[Node, ...] | None:
         if (owner, fleet) not in self._seen:

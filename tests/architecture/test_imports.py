@@ -59,3 +59,11 @@ def test_the_data_plane_is_lean(package: str) -> None:
     # yaml is how the emulator reads the catalogue, aiohttp how it and the gateway's admin door are served; the rest no
     # replica should pay for.
     assert loaded_by(walk) & (HEAVY - {"yaml", "aiohttp"}) == set()
+
+
+def test_a_command_on_a_fleet_reads_no_profile_and_loads_nothing_that_decides() -> None:
+    ran = "from fleetctl.cli.main import main\nassert main(['status', 'nobodys']) == 8\n"
+    loaded = loaded_by(
+        f"{ran}import sys\nassert not {{'fleetctl.config.profile', 'fleetctl.core.reconcile'}} & set(sys.modules)"
+    )
+    assert "fleetctl" in loaded

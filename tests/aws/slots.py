@@ -21,7 +21,8 @@ import psutil
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.aws.cloud.client import Cloud, running_cloud
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import Home, live_replicas
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,11 +84,18 @@ class Ordeal:
         self.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=240)
 
     def afflict(self) -> None:
+        """Set the faults: each of those that befall launches strikes one of the first for certain, whatever the dice say."""
+        certain: list[dict[str, Any]] = []
+        drawn: list[dict[str, Any]] = []
         for action, kind, probability in FAULTS:
-            wanted: dict[str, Any] = {"kind": kind, "action": action, "times": None, "probability": probability}
+            wanted: dict[str, Any] = {"kind": kind, "action": action}
             if kind == "throttle":
                 wanted |= {"kind": "error", "code": "RequestLimitExceeded", "status": 503}
-            self.cloud.fault(**wanted)
+            if action == "CreateFleet":
+                certain.append(wanted | {"times": 1})
+            drawn.append(wanted | {"times": None, "probability": probability})
+        for each in (*certain, *drawn):
+            self.cloud.fault(**each)
 
     def kill(self) -> None:
         """Kill one process of the fleet, or a command in the middle of what it does."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from openai import OpenAI
 
 from fleetctl import plugins
+from tests.aws.booted_home import booted_home
 from tests.aws.cloud.client import running_cloud
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import live_replicas
+from tests.living_profiles import placed_profile
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.aws.cloud.client import Cloud
+    from tests.e2e.fleet import Home
 
 pytestmark = [
     pytest.mark.e2e,
@@ -26,27 +28,22 @@ pytestmark = [
     pytest.mark.skipif("aws" not in plugins.installed(plugins.PROVIDERS), reason="no provider `aws` is installed"),
 ]
 
+PHASES = ["ordered", "user-data", "image", "loading", "warm-up"]
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-PROFILE = """
-apiVersion: fleetctl/v1
-name: booted
-model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
-engine: emulator
-emulator: {flavour: vllm, startup: 500ms, speed: 4}
-provider: aws
-workload:
-  peak_rps: 2
-  prompt_tokens: {p50: 300, p99: 2000}
-  output_tokens: {p50: 32, p99: 100}
-lanes:
-  chat:
-    slo: {ttft: {p99: 2s}, itl: {p99: 90ms}}
-    max_wait: 10s
-    replicas: {min: 2, max: 3}
+PROFILE = placed_profile(
+    "booted",
+    provider="aws",
+    lane="chat",
+    replicas="min: 2, max: 3",
+    ttft="2s",
+    output_tokens="p50: 32, p99: 100",
+    startup="12s",
+    keys="""\
     spot: all
 capacity: {gpus: [L40S], max_nodes: 4}
 gateway: {host: 127.0.0.1, port: PORT}
-"""
+""",
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +54,8 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def home(cloud: Cloud) -> Iterator[Home]:
-    root = Path(tempfile.mkdtemp(prefix="fc-"))
-    variables = {
-        **cloud.environment,
-        "FLEETCTL_AWS_IMAGE": "example.com/emulator:1",
-        "FLEETCTL_AWS_GATEWAY_SOURCE": f"{cloud.facts['host']}/32",
-    }
-    home = Home(root=root, env=variables)
-    yield home
-    home.run("down", "booted", "--yes")
-    left = home.kill_everything()
-    shutil.rmtree(root, ignore_errors=True)
-    assert left == []
+    with booted_home(cloud, "booted") as home:
+        yield home
 
 
 def ready(home: Home) -> list[Any]:
@@ -80,7 +67,12 @@ def test_requests_are_answered_by_booted_instances_through_an_interruption(home:
     port = free_port()
     profile = home.root / "booted.yaml"
     profile.write_text(PROFILE.replace("PORT", str(port)))
-    home.fleetctl("up", str(profile), "--yes", timeout_s=240)
+    shown = home.run("up", str(profile), "--yes", timeout_s=240)
+    assert shown.code == 0, shown.err
+    (last,) = re.findall(r"booted: last came (r\d+): (.*)", shown.err)
+    phases = [part.split()[0] for part in last[1].split(", ")]
+    assert [phase for phase in phases if phase != "launching"] == PHASES
+    assert "Start    ordered " in home.fleetctl("why", last[0], "--fleet", "booted")
     cloud.until(lambda: len(ready(home)) >= 2, "two replicas are ready", seconds=120)
     client = OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=60)
 
@@ -91,6 +83,7 @@ def test_requests_are_answered_by_booted_instances_through_an_interruption(home:
         return chat.choices[0].message.content or ""
 
     assert reply()
+    sees_logs(home, cloud, last[0])
     before = cloud.instances("running")
     assert {each["lifecycle"] for each in before} == {"spot"}
     victim = before[0]["id"]
@@ -113,6 +106,28 @@ def test_requests_are_answered_by_booted_instances_through_an_interruption(home:
         seconds=120,
     )
     assert what_is_left(cloud) == {}
+
+
+def sees_logs(home: Home, cloud: Cloud, replica: str) -> None:
+    """Read an engine's log from its instance, and be told which right that takes where it is missing."""
+    command = ("logs", replica, "--fleet", "booted")
+    (instance,) = [record.node_id for record in ready(home) if record.id == replica]
+
+    def sent() -> int:
+        return sum(each["parameters"]["InstanceIds.1"] == instance for each in cloud.calls("SendCommand"))
+
+    before = sent()
+    assert "look-alike ready on" in home.fleetctl(*command, "--tail", "100")
+    assert sent() == before + 1, "one look is one command"
+    assert home.fleetctl(*command, "--tail", "0") == ""
+    cloud.fault("error", action="SendCommand", code="AccessDeniedException")
+    refused = home.run(*command)
+    assert (refused.code, "ssm:SendCommand and ssm:GetCommandInvocation" in refused.err) == (13, True), refused.err
+    cloud.clear_faults()
+    cloud.fault("error", action="SendCommand", code="InvalidInstanceId")
+    refused = home.run(*command)
+    assert (refused.code, "docs/aws-engine-policy.json" in refused.err) == (10, True), refused.err
+    cloud.clear_faults()
 
 
 def what_is_left(cloud: Cloud) -> dict[str, list[str]]:

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from openai import OpenAI
 
+from tests.aws.booted_home import booted_home, shared_instance_profile
 from tests.aws.cloud.client import running_cloud
-from tests.aws.cloud.reaper import MARK
+from tests.aws.cloud.reaper import processes_of
 from tests.aws.test_fleet import MODEL, what_is_left
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import live_replicas
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.aws.cloud.client import Cloud
+    from tests.e2e.fleet import Home
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.enable_socket]
 
-PROFILE = """
-apiVersion: fleetctl/v1
-name: shared
-model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
-engine: emulator
-emulator: {flavour: vllm, startup: 500ms, speed: 4}
-provider: aws
-workload:
-  peak_rps: 2
-  prompt_tokens: {p50: 300, p99: 2000}
-  output_tokens: {p50: 32, p99: 100}
-lanes:
-  chat:
-    slo: {ttft: {p99: 2s}, itl: {p99: 90ms}}
-    max_wait: 10s
-    replicas: {min: 3, max: 4}
-    spot: all
-    launch: {tensor_parallel: 2}
-capacity: {gpus: [H100], max_nodes: 2, max_cost_per_hour: $60}
-gateway: {host: 127.0.0.1, port: PORT}
-"""
+PROFILE = shared_instance_profile("shared", replicas="min: 3, max: 4")
 # On record of a node: its machine, and its GPUs there.
 PRICE = 20.0 + 200 * 0.08 / 730  # of the instance, and of its disk by the packaged list
 ALL_OF_IT = {(0, 1), (2, 3), (4, 5), (6, 7)}
@@ -59,18 +39,8 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def home(cloud: Cloud) -> Iterator[Home]:
-    root = Path(tempfile.mkdtemp(prefix="fc-"))
-    variables = {
-        **cloud.environment,
-        "FLEETCTL_AWS_IMAGE": "example.com/emulator:1",
-        "FLEETCTL_AWS_GATEWAY_SOURCE": f"{cloud.facts['host']}/32",
-    }
-    home = Home(root=root, env=variables)
-    yield home
-    home.run("down", "shared", "--yes")
-    left = home.kill_everything()
-    shutil.rmtree(root, ignore_errors=True)
-    assert left == []
+    with booted_home(cloud, "shared") as home:
+        yield home
 
 
 def ready(home: Home) -> list[Any]:
@@ -78,11 +48,11 @@ def ready(home: Home) -> list[Any]:
     return [row.record for row in rows if row.record.state.value == "ready"]
 
 
-def engine_on(port: int, *, but: int = 0) -> psutil.Process | None:
-    """Return the engine that listens on a port of an instance, another than one that was there; None: none does."""
-    for process in psutil.process_iter():
+def engine_on(cloud: Cloud, port: int, *, but: int = 0) -> psutil.Process | None:
+    """Return the engine on a port of a cloud's only instance, another than one that was there; None: there is none."""
+    for process in processes_of(cloud.facts["directory"]):  # another cloud's instances have the same ports
         with contextlib.suppress(psutil.Error):
-            if process.pid != but and str(port) in process.cmdline() and MARK in process.environ():
+            if process.pid != but and str(port) in process.cmdline():
                 return process
     return None
 
@@ -126,20 +96,20 @@ def test_four_replicas_are_one_instance_at_its_price_and_leave_it_one_by_one(hom
     cloud.until(lambda: len(ready(home)) == 3, "one is told to go", seconds=120)
     left = {record.port for record in ready(home)}
     (freed,) = {record.port for record in four} - left
-    cloud.until(lambda: engine_on(freed) is None, "its engine has ended", seconds=120)
+    cloud.until(lambda: engine_on(cloud, freed) is None, "its engine has ended", seconds=120)
     assert home.status("shared").cost_usd_per_hour == pytest.approx(PRICE)
     assert [each["id"] for each in cloud.instances("pending", "running")] == [instance["id"]]
 
     # One engine dies: it is started again in its slot, and the others serve on.
     others = ready(home)[1:]
     dying = ready(home)[0].port
-    engine = engine_on(dying)
+    engine = engine_on(cloud, dying)
     assert engine is not None
     engine.kill()
     assert all(reply() for _ in range(8))
-    cloud.until(lambda: engine_on(dying, but=engine.pid), "the engine runs again", seconds=120)
-    cloud.until(lambda: len(ready(home)) >= 3, "three are ready again", seconds=120)
-    assert {record.id for record in others} < {record.id for record in ready(home)}
+    cloud.until(lambda: engine_on(cloud, dying, but=engine.pid), "the engine runs again", seconds=120)
+    served_on = {record.id for record in others}
+    cloud.until(lambda: served_on < {record.id for record in ready(home)}, "the third is ready again", seconds=120)
     assert instance["id"] in {each["id"] for each in cloud.instances("pending", "running")}
 
     cloud.interrupt(instance["id"], notice_s=60)

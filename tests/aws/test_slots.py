@@ -12,7 +12,9 @@ from tests.aws.slots import run_ordeal
 def test_kills_and_lost_replies_leave_no_orphan_and_no_double() -> None:
     verdict = run_ordeal(slots=24, kills=8, lag_s=5.0, seed=1, patience_s=300.0)
     assert (verdict.unknown, verdict.doubles) == ([], [])
-    assert sum(verdict.faults.values()) > 3, "faults struck while there was something to launch"
+    assert verdict.faults.keys() >= {"cut-after", "cut-before", "error"}, (
+        "faults struck while there was something to launch"
+    )
     assert verdict.reached == verdict.slots
     assert verdict.living_most <= verdict.cap
     assert verdict.is_down

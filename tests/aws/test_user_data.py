@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from fleetctl.errors import ConfigError
 from fleetctl.model.head import HeadRecord
+from fleetctl.model.remote_weights import remote_weights
 from fleetctl.testing.samples import EPOCH, node_request
+from fleetctl_aws.boot_documents import boot_archive, shared_user_data
 from fleetctl_aws.head_user_data import head_user_data
 from fleetctl_aws.settings import AwsSettings
-from fleetctl_aws.user_data import boot_files, cloud_config
+from fleetctl_aws.user_data import BYTES_MAX, begin_file, boot_files, cloud_config
 
 if TYPE_CHECKING:
     from fleetctl.model.node import NodeRequest
 
 TOOLS = Path(sys.prefix) / "share/cloud-init"
-SETTINGS = AwsSettings(image="registry.example/emulator:1")
+SETTINGS = AwsSettings(image="registry.example/emulator:1", logs="s3://fleetctl-demo-logs/engines")
 AWKWARD = (
     "/nonexistent/engine",
     "--chat-template",
@@ -34,6 +41,11 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "gpus": {"gpu_count": 4, "env": {"NCCL_DEBUG": "INFO", "NOTE": "a 'quoted' word"}},
     "shared": {"gpu_count": 2, "gpu_indices": (0, 1)},
     "secrets": {"env": {"HF_TOKEN": "env:HF_TOKEN"}},
+    "weights": {
+        "gpu_count": 2,
+        "gpu_indices": (0, 1),
+        "weights": remote_weights("s3://fleetctl-demo-weights/llama/8b"),
+    },
     "awkward": {"argv": AWKWARD, "lane": "chat-%i", "fleet": "müsli"},
 }
 
@@ -57,6 +69,8 @@ def tool(name: str) -> str:
 
 def user_data(kind: str) -> str:
     """Return what an instance of a kind, or a head, is started with."""
+    if kind == "template":
+        return shared_user_data("müsli")
     if kind != "head":
         return cloud_config(request(kind), SETTINGS, region="us-east-1", secrets_path=path_of(kind))
     order = HeadRecord(
@@ -67,7 +81,7 @@ def user_data(kind: str) -> str:
     return head_user_data(order, region="us-east-1", group="sg-1", named_profile="work", endpoints={})
 
 
-@pytest.mark.parametrize("kind", [*REQUESTS, "head"])
+@pytest.mark.parametrize("kind", [*REQUESTS, "head", "template"])
 def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
     program = TOOLS / "usr/bin/cloud-init"
     if not program.exists():
@@ -86,7 +100,7 @@ def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
     )
     assert checked.returncode == 0, checked.stderr
     assert "Valid cloud-config" in checked.stdout
-    config.write_text(config.read_text().replace('permissions: "0644"', "permissions: 644"))
+    config.write_text(config.read_text().replace('permissions: "0', 'permissions: 1 # "0'))
     refused = subprocess.run(
         [sys.executable, program, "schema", "--config-file", config],
         env=environment,
@@ -96,6 +110,45 @@ def test_cloud_init_takes_the_user_data(kind: str, tmp_path: Path) -> None:
         timeout=60,
     )
     assert "permissions" in refused.stderr, "the tool reads what it is given"
+
+
+def test_a_lane_with_everything_leaves_room_for_a_long_command() -> None:
+    for kind in ("shared", "weights"):
+        everything = node_request(port=8000, **{**REQUESTS[kind], "env": {"HF_TOKEN": "env:HF_TOKEN"}})
+        text = cloud_config(everything, SETTINGS, region="us-east-1", secrets_path="/fleetctl/demo/0123")
+        assert len(text.encode()) < BYTES_MAX - 1024
+
+
+def test_a_command_that_is_too_long_for_files_of_their_own_goes_in_one_that_compresses_better(tmp_path: Path) -> None:
+    words = Random(0).randbytes(4000).hex()
+    wordy = node_request(port=8000, argv=("/nonexistent/engine", "--chat-template", words))
+    config = yaml.safe_load(cloud_config(wordy, SETTINGS, region="us-east-1", secrets_path=""))
+    (only,) = config["write_files"]
+    assert config["runcmd"][1] == ["/opt/fleetctl/begin"]
+    packed = tmp_path / "files.tar"
+    packed.write_bytes(gzip.decompress(base64.b64decode(only["content"])))
+    subprocess.run([tool("tar"), "-xf", packed, "-C", tmp_path, "--no-same-owner"], check=True, timeout=60)
+    assert words in (tmp_path / "opt/fleetctl/start-engine").read_text()
+    noise = Random(1).randbytes(20_000).hex()
+    with pytest.raises(ConfigError, match="EC2 takes 16384"):
+        cloud_config(node_request(port=8000, argv=("x", noise)), SETTINGS, region="us-east-1", secrets_path="")
+
+
+def test_what_a_shared_template_fetches_is_the_same_for_the_same_lane_and_begins_it(tmp_path: Path) -> None:
+    files = boot_files(request("shared"), SETTINGS, region="us-east-1", secrets_path="")
+    whole = (*files, begin_file(is_shared=True, ships_logs=True))
+    archive = boot_archive(whole)
+    assert archive == boot_archive(whole)
+    assert archive != boot_archive(files)
+    packed = tmp_path / "boot.tar.gz"
+    packed.write_bytes(archive)
+    subprocess.run([tool("tar"), "-xzf", packed, "-C", tmp_path, "--no-same-owner"], check=True, timeout=60)
+    for file in whole:
+        written = tmp_path / file.path.lstrip("/")
+        assert (written.read_text(), f"{written.stat().st_mode & 0o777:04o}") == (file.content, file.permissions)
+    begin = (tmp_path / "opt/fleetctl/begin").read_text()
+    assert "fleetctl-slots.timer" in begin
+    subprocess.run([tool("sh"), "-n", tmp_path / "opt/fleetctl/begin"], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

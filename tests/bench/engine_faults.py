@@ -26,8 +26,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.fleet import Home, free_port
+from tests.e2e.fleet import Home
 from tests.engines.environment import offline
+from tests.ports import free_port
 
 FLEET = "faulty"
 LIMIT_S = 15.0

@@ -22,9 +22,10 @@ import httpx
 
 from fleetctl import codec
 from fleetctl.model.journal import JournalEntry
-from tests.e2e.fleet import Home, free_port, in_rotation
+from tests.e2e.fleet import Home, in_rotation
 from tests.e2e.test_real_vllm import FLEET, START_S, LongStream, RealFleet, engine_core_of
 from tests.engines.environment import engine_env, offline
+from tests.ports import free_port
 
 OUT_S_MAX = 10.0
 GIVEN_UP_S = 300.0

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.assets import control_plane_assets
-from tests.kube.cluster import running_cluster, until
+from tests.kube.cluster import running_cluster
 from tests.kube.live_fleet import Traffic, live_fleet
 from tests.kube.outages import OUTAGES
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.kube.live_fleet import LiveFleet

@@ -1,7 +1,7 @@
 """What a large fleet costs on a cluster: python -m tests.bench.kubernetes_scale [--replicas 200] [--nodes 300] [--taken 50].
 
 A real control plane, nodes and pods played by kwok, and `up` as people run it. kwok's pods run nothing: their network is made
-local to this machine, where one emulated engine answers for each of their addresses. Needs root, and kwok with its stages.yaml
+local to this machine, where each probe is answered as one emulated engine has answered the first of its kind. Needs root, and kwok with its stages.yaml
 beside the control plane in KUBEBUILDER_ASSETS. The fleet's own calls are counted in the API server's audit log, by its service account.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
@@ -25,16 +26,19 @@ import yaml
 from kubernetes import client, config
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port, live_replicas
+from fleetctl.operations.proving import NO_PROOF
+from tests.e2e.fleet import Home, live_replicas
 from tests.kube.assets import control_plane_assets
+from tests.kube.containers import base_environment
 from tests.kube.control_plane import ControlPlane
 from tests.kube.processes import start
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NETWORK = "10.244.0.0/16"
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  # the addresses of all pods are this machine's
+_LOOK_S = 5.0  # a look at a thousand replicas is a process of a second
 NAMESPACE, FLEET = "llm", "wide"
 AUDIT_LOG = "audit.log"
 AUDIT_POLICY = """
@@ -75,7 +79,7 @@ class Bench:
     api: Any
     kubeconfig: Path
     home: Home
-    engines: dict[int, subprocess.Popen[bytes]]
+    engines: dict[int, list[subprocess.Popen[bytes]]]
 
     @property
     def core(self) -> Any:
@@ -92,17 +96,22 @@ class Bench:
         return found
 
     def play_engines(self) -> None:
-        """Start an engine for each port that pods have and nobody answers on yet."""
+        """Have each port answered that pods have and nobody answers on yet: probes as one emulated engine has answered them."""
         for pod in self.core.list_namespaced_pod(NAMESPACE, limit=20).items:
             (container,) = pod.spec.containers
             port = container.ports[0].container_port
             if port not in self.engines:
+                own = free_port()
                 words = [
-                    word.replace("$(POD_IP)", _EVERYWHERE)
+                    word.replace("$(POD_IP)", "127.0.0.1")
                     for word in (*(container.command or ()), *(container.args or ()))
                 ]
                 values = {each.name: each.value for each in container.env or [] if each.value}
-                self.engines[port] = subprocess.Popen(words, env={**os.environ, **values, "POD_IP": _EVERYWHERE})
+                surroundings = {**os.environ, **base_environment(os.environ["HOME"]), **values, "POD_IP": "127.0.0.1"}
+                self.engines[port] = [
+                    subprocess.Popen([str(own) if word == str(port) else word for word in words], env=surroundings),
+                    subprocess.Popen([sys.executable, "-m", "tests.bench.probe_answers", str(port), str(own)]),
+                ]
 
     def ready(self) -> dict[str, str]:
         """Return the ready replicas of the fleet and the node of each."""
@@ -178,7 +187,7 @@ def measured(bench: Bench, what: str, is_done: Callable[[dict[str, str]], bool] 
         passed_s = SYSTEM_CLOCK.monotonic_s() - began_s
         if is_done is not None and is_done(ready):
             break
-        SYSTEM_CLOCK.sleep_blocking(2.0)
+        SYSTEM_CLOCK.sleep_blocking(_LOOK_S)
     controller = bench.controller()
     cpu = (sum(controller.cpu_times()[:2]) - max(spent, 0.0)) / passed_s
     rss, made = controller.memory_info().rss / 2**20, bench.calls() - calls
@@ -192,14 +201,14 @@ def measured(bench: Bench, what: str, is_done: Callable[[dict[str, str]], bool] 
 
 def play(bench: Bench, options: argparse.Namespace, profile: Path) -> None:
     print("| what | | after | API calls/min | controller's CPU | RSS |\n|---|---|---|---|---|---|", flush=True)
-    bench.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=120)
+    bench.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=300)
     measured(
         bench, f"up, {options.replicas} replicas", lambda ready: len(ready) >= options.replicas, within_s=options.within
     )
     measured(bench, "nothing changes", None, within_s=options.idle)
     before = bench.ready().keys()
     profile.write_text(profile.read_text().replace("startup: 100ms", "startup: 110ms"))
-    bench.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=120)
+    bench.home.fleetctl("up", str(profile), "--yes", "--detach", timeout_s=300)
 
     def is_rolled(ready: dict[str, str]) -> bool:
         return len(ready) >= int(options.replicas) and not before & ready.keys()
@@ -223,16 +232,22 @@ def main() -> None:
     parser.add_argument("--taken", type=int, default=50)
     parser.add_argument("--within", type=float, default=600.0, help="seconds for each part")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds in which nothing changes")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave logs and state where they are, and say where that is"
+    )
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="fk-"))
     loop = asyncio.new_event_loop()
-    engines: dict[int, subprocess.Popen[bytes]] = {}
+    engines: dict[int, list[subprocess.Popen[bytes]]] = {}
     with local_network():
         plane = loop.run_until_complete(control_plane(root))
         with config.new_client_from_config(str(plane.kubeconfig)) as api:
             own = root / "own"
             prepare(api, options.nodes, plane.kubeconfig, own)
-            variables = {"KUBECONFIG": str(own), "FLEETCTL_KUBE_NAMESPACE": NAMESPACE, "FLEETCTL_KUBE_IMAGE": "any:1"}
+            variables = {
+                "KUBECONFIG": str(own), "FLEETCTL_KUBE_NAMESPACE": NAMESPACE, "FLEETCTL_KUBE_IMAGE": "any:1",
+                NO_PROOF: "1",  # how long a plan of so many is simulated is no matter of the cluster's
+            }  # fmt: skip
             home = Home(root=root, env=variables)
             profile = root / "wide.yaml"
             replicas = str(options.replicas)
@@ -245,7 +260,10 @@ def main() -> None:
                 home.kill_everything()
                 for each in psutil.Process().children(recursive=True):
                     each.kill()
-                shutil.rmtree(root, ignore_errors=True)
+                if options.keep:
+                    print(f"logs and state: {root}", flush=True)
+                else:
+                    shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":

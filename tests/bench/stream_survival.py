@@ -31,7 +31,8 @@ import aiohttp
 import psutil
 
 from fleetctl_emulator.tokens import AnswerText
-from tests.e2e.fleet import Home, free_port
+from tests.e2e.fleet import Home
+from tests.ports import free_port
 
 FLEET = "survival"
 LANES = {"short": "vllm", "long": "sglang", "batch": "tgi"}

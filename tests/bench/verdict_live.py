@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.wording import explain
-from tests.e2e.fleet import Home, free_port, lane_of, live_replicas
+from tests.e2e.fleet import Home, lane_of, live_replicas
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     import subprocess

@@ -127,6 +127,15 @@ BROKEN = {
     "gpu not sold": Broken(old="[L40S]", new="[MI300X]", key="capacity.gpus", says="nothing on offer matches MI300X", code=4),
     "region": Broken(old=_CAPS, new=f"region: nowhere, {_CAPS}", key="capacity.region", says="nothing on offer matches nowhere", code=4),
     "zone": Broken(old=_CAPS, new=f"zones: [moon-1a], {_CAPS}", key="capacity.zones", says="nothing on offer matches moon-1a", code=4),
+    "weights in S3": Broken(
+        old="quantization: fp8}", new="quantization: fp8, path: s3://team/llama/8b}", key="model.path", says="provider local fetch none from S3",
+    ),
+    "no place in S3": Broken(
+        old="quantization: fp8}", new="quantization: fp8, path: s3://team}", key="model.path", says="write s3://BUCKET/PREFIX",
+    ),
+    "a file in S3": Broken(
+        old="quantization: fp8}", new="quantization: fp8, path: s3://team/llama.gguf}", key="model.path", says="no GGUF file",
+    ),
     "no such weights": Broken(
         old="quantization: fp8}", new="quantization: fp8, path: nowhere/at/all}", key="model.path", says="no model configuration", code=8,
     ),

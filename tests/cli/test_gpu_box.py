@@ -94,7 +94,7 @@ def test_another_gpu_than_the_machine_has_is_refused_with_what_is_there(fleetctl
 def test_a_gpu_of_no_catalogue_is_planned_from_what_its_driver_says(fleetctl: Callable[..., Ran]) -> None:
     ran = on(gpu_machine(2, **RTX_3090), fleetctl, "plan", profile())
     assert ran.code == 0, ran.err
-    assert "GeForce-RTX-3090 is in no catalogue: planned from what NVML says (24GiB, 936.1 GB/s" in ran.err
+    assert "GeForce-RTX-3090 is in no catalogue: planned from what NVML says (24GiB, 936.1 GB/s" in ran.out
 
 
 RTX_4090: dict[str, Any] = {

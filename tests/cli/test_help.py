@@ -55,4 +55,4 @@ def test_every_command_has_a_help_of_its_own(spec, fleetctl):
 def test_a_mistyped_command_is_answered_with_the_nearest(fleetctl):
     ran = fleetctl("statsu")
     assert ran.code == 2
-    assert "Did you mean 'status', 'state'?" in ran.err
+    assert "Did you mean 'status', 'state', 'restart'?" in ran.err

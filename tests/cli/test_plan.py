@@ -43,6 +43,12 @@ def test_the_rule_of_thumb_comes_with_its_caution_on_both_streams(fleetctl):
     assert ran.err.count("caution:") == len(json.loads(ran.out)["cautions"])
 
 
+def test_a_caution_in_the_table_is_not_repeated_where_both_streams_go_to_one_file(fleetctl):
+    ran = fleetctl("plan", "chat", "--sizing", "prefill-only")
+    assert "caution:" in ran.out
+    assert ran.err == ""
+
+
 def test_detailed_exitcode_tells_pending_changes(running, store, fleetctl):
     assert fleetctl("plan", "quickstart", "--detailed-exitcode").code == 2
     ran = fleetctl("plan", "chat", "--detailed-exitcode")

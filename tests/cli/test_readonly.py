@@ -23,6 +23,7 @@ CHANGING = {
     "down": ("demo", "--yes"),
     "scale": ("short=3",),
     "drain": ("r1", "--yes"),
+    "restart": ("r1", "--yes"),
     "shed": ("short", "--yes"),
     "undrain": ("r1",),
     "freeze": ("--reason", "x"),

@@ -32,6 +32,19 @@ def test_json_is_what_the_reference_says_and_the_same_every_time(fleetctl):
     assert {lane["lane"] for lane in value["comparison"]} == {"short", "long", "batch"}
 
 
+def test_requests_enter_the_lanes_that_the_plan_reckons_with_where_part_of_each_prompt_is_cached(fleetctl):
+    planned = {
+        lane["lane"]: lane["rps"]
+        for lane in json.loads(fleetctl("plan", "chat", "--no-proof", "-o", "json").out)["lanes"]
+    }
+    (run,) = json.loads(fleetctl("simulate", "chat", "--duration", "200s", "-q", "-o", "json").out)["runs"]
+
+    offered = {lane["lane"]: lane["offered"] for lane in run["lanes"]}
+    for lane in ("short", "long"):
+        share = planned[lane] / sum(planned.values())
+        assert offered[lane] / sum(offered.values()) == pytest.approx(share, rel=0.1)
+
+
 def test_policies_stand_side_by_side(fleetctl):
     ran = fleetctl(*SHORTLY, "--policy", "built-in", "--policy", "static", "--compare")
 
@@ -98,7 +111,8 @@ def test_check_slo_fails_where_a_lane_is_under_the_objective(fleetctl):
     ran = fleetctl(*SHORTLY, "--fresh", "--boot", "50s", "--check-slo")
 
     assert ran.code == 5
-    assert "under the objective" in ran.err
+    assert "missed its SLO" in ran.err
+    assert "99.5% promised" in ran.err
 
 
 def test_what_no_lane_takes_is_said_and_not_judged(fleetctl, tmp_path):

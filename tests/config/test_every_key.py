@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleetctl.config.schema import json_schema
+from fleetctl.controller.served_files import served_files
 from fleetctl.errors import ConfigError
 from fleetctl.model.profile import Profile
+from fleetctl.paths import FleetPaths
 from tests.config import key_effects
 from tests.config.key_effects import (
     calibration_or_refusal,
@@ -96,6 +98,12 @@ def url(profile: Profile) -> str:
     return profile.gateway.url
 
 
+def certificate(profile: Profile) -> object:
+    """Return the files by which clients are served."""
+    return served_files(profile, FleetPaths(fleet=profile.name))
+
+
+_TLS = {"certificate": "chain.pem", "key": "key.pem"}
 _EMULATOR = {"flavour": "sglang", "seed": 7, "startup": "9s", "speed": 3, "version": "0.31.0"}
 _LAUNCH = {
     "tensor_parallel": 2, "pipeline_parallel": 3, "pipeline_parallel_local": 2, "data_parallel": 2, "max_num_seqs": 17,
@@ -180,6 +188,7 @@ PROBES: dict[str, Probe] = {
     "workload.trace": Probe(value=TRACE, effect=demand),
     "slo.objective": Probe(value="90%", effect=status),
     "slo.window": Probe(value="30d", effect=status),
+    "lanes.*.slo.shed": Probe(value="5%", effect=findings),
     "lanes.*.slo.stall_rate": Probe(value="< 5%", effect=findings, base={"lanes.short.slo": {"stall_rate": "< 1%"}}),
     "lanes.*.match.uncached_prompt_tokens": Probe(value="< 1024", effect=choices),
     "lanes.*.match.stream": Probe(value=False, effect=choices),
@@ -188,6 +197,7 @@ PROBES: dict[str, Probe] = {
         effect=choices,
         base={"lanes.batch.match": {}, "lanes.long.match": {"uncached_prompt_tokens": "< 4096"}},
     ),
+    "lanes.*.ttft_budget.*": Probe(value="50ms", effect=findings, base={"lanes.short.ttft_budget": {"network": "5ms"}}),
     "lanes.*.max_wait": Probe(value="1s", effect=served),
     "lanes.*.max_wait_from_zero": Probe(value="77s", effect=waits_from_zero),
     "lanes.*.queue_max": Probe(value=7, effect=served),
@@ -220,6 +230,7 @@ PROBES: dict[str, Probe] = {
     "capacity.zones": Probe(value=["here-b"], effect=plan_or_refusal),
     "capacity.max_cost_per_hour": Probe(value="$1", effect=plan_or_refusal),
     "capacity.max_nodes": Probe(value=3, effect=plan_or_refusal),
+    "capacity.limits": Probe(value={"l40s.1x": 0, "l40s.4x": 1}, effect=plan_or_refusal),
     "capacity.gpu_per_hour": Probe(value="$2.10", effect=own_costs),
     "control.mode": Probe(value="shadow", effect=decisions),
     # Which policies there are is a matter of what is installed: another name is asked for, and refused.
@@ -247,6 +258,9 @@ PROBES: dict[str, Probe] = {
     "gateway.host": Probe(value="127.0.0.2", effect=url),
     "gateway.port": Probe(value=9090, effect=url),
     "gateway.processes": Probe(value=2, effect=gateway_processes),
+    "gateway.tls.certificate": Probe(value="other.pem", effect=certificate, base={"gateway.tls": _TLS}),
+    "gateway.tls.key": Probe(value="other.pem", effect=certificate, base={"gateway.tls": _TLS}),
+    "gateway.tls.secret": Probe(value="gateway-tls", effect=url, base={"provider": "kubernetes"}),
     "gateway.api_keys": Probe(value=["env:FLEETCTL_TEST_KEY"], effect=served),
     "gateway.request_timeout": Probe(value="9s", effect=served),
     "gateway.stall_timeout": Probe(value="9s", effect=served),
@@ -267,6 +281,7 @@ PROBES: dict[str, Probe] = {
         for key, probe in _PROMISES.items()
         if key.startswith("lanes.")
     },
+    "tiers.*.slo.shed": Probe(value="5%", effect=tiers, base={"tiers": {"short": {"slo": {"ttft": {"p99": "1s"}}}}}),
     "tiers.*.slo.stall_rate": Probe(
         value="< 5%", effect=tiers,
         base={"lanes.short.slo": {"stall_rate": "< 1%"}, "tiers.short.slo": {"stall_rate": "< 2%"}},

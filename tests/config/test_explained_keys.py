@@ -63,8 +63,10 @@ def test_what_is_not_given_says_where_it_comes_from(plan: Plan, tmp_path: Path) 
     assert "lanes.short.coalesce.tokens" not in found  # nothing follows from it
 
 
-def test_one_key_binds_where_a_promise_sets_the_count_of_replicas(plan: Plan, tmp_path: Path) -> None:
-    found = explained(SAMPLE, plan, tmp_path)
+def test_one_key_binds_where_a_promise_sets_the_count_of_replicas(tmp_path: Path) -> None:
+    tree = with_key(SAMPLE, "lanes.short.slo.ttft.p99", "150ms")
+    plan = planned(read_profile(json.dumps(tree).encode(), source="a.yaml").checked(), trace_rows=None)
+    found = explained(tree, plan, tmp_path)
     for lane in plan.lanes:
         binding = [key for key in found.values() if key.is_binding and key.lane in {lane.lane, ""}]
         assert lane.bound_by in {"", *(key.key for key in binding)}

@@ -235,6 +235,19 @@ def test_a_model_path_starts_from_the_profiles_own_directory(tmp_path: Path) -> 
     assert profile.model.name == "t"
 
 
+def test_weights_in_s3_are_no_path_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        SMALLEST.replace("{id: meta-llama/Llama-3.2-1B}", "{id: m, path: s3://team/llama/8b/}").replace(
+            "max_wait: 500ms", "max_wait: 500ms, weights: {path: s3://team/llama/8b-awq}"
+        )
+    )
+    profile = load_profile(tmp_path / "p.yaml")
+    assert profile.model.path == "s3://team/llama/8b"
+    own = profile.lanes[0].weights
+    assert own is not None
+    assert own.path == "s3://team/llama/8b-awq"
+
+
 def test_a_trace_fills_what_the_workload_leaves_open(tmp_path: Path) -> None:
     rows = "".join(f"{second},{100 + second},{5}\n" for second in range(120) for _ in range(3))
     with gzip.open(tmp_path / "day.csv.gz", "wt") as trace:
@@ -265,9 +278,9 @@ def test_every_packaged_profile_is_a_profile_and_survives_the_codec(use_case: st
     assert codec.decode(Profile, codec.encode(profile)) == profile
 
 
-def test_quickstart_is_six_replicas_in_three_lanes() -> None:
+def test_quickstart_is_seven_replicas_in_three_lanes() -> None:
     profile = parse(starter("quickstart"))
-    assert {lane.name: lane.replicas.min for lane in profile.lanes} == {"short": 3, "long": 2, "batch": 1}
+    assert {lane.name: lane.replicas.min for lane in profile.lanes} == {"short": 3, "long": 3, "batch": 1}
     assert {lane.emulator.flavour for lane in profile.lanes} == {"vllm", "tgi"}
     assert {lane.spot for lane in profile.lanes} == {SpotPolicy.BURST, SpotPolicy.ALL}
     assert (profile.gateway.host, profile.gateway.port) == ("127.0.0.1", 8080)

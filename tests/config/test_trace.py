@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.config.trace import TraceRow, read_rows, summarize
+from fleetctl.config.trace import TraceRow, read_rows
+from fleetctl.config.trace_summary import summarize
 from fleetctl.errors import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def test_rows_are_read_with_optional_columns_in_any_order(tmp_path: Path) -> Non
         stream=False,
         batch=True,
     )
-    assert second == TraceRow(arrival_s=1.0, prompt_tokens=200, output_tokens=6)
+    assert second == TraceRow(arrival_s=1.0, prompt_tokens=200, output_tokens=6, cached_prefix_tokens=0)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,8 @@ class Cloud:
                 r for r in self.replicas(ReplicaState.READY) if r.market is Market.SPOT and r.notice_deadline is None
             ]
             routed = {r.id for r in self.gateway.table.replicas if r.in_rotation} if self.gateway.table else set()
-            ready = [r for r in ready if r.id in routed]
+            living = {node.id for node in self.provider.living()}  # one may have ended and nobody have seen it yet
+            ready = [r for r in ready if r.id in routed and r.node_id in living]
             if ready and not self.life.is_over:
                 await self._notice(self.dice.choice(sorted(ready, key=lambda r: r.id)), notice_s)
 

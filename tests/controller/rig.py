@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.model.desired import Desired
+    from fleetctl.model.node import Node
     from fleetctl.model.profile import ControlSpec, Profile
     from fleetctl.model.replica import Replica, ReplicaState
     from fleetctl.model.status import FleetStatus
@@ -93,6 +94,13 @@ class FakeEngines:
         if port in self.cold or not self._runs(port):
             raise UnavailableError(f"{port} completes nothing")
         self.completions.append((self.clock.monotonic_s(), port))
+
+    def begin_anew(self, node: Node) -> None:
+        """Have a node's engine start from the beginning, with nothing wrong."""
+        for wrong in (self.hung, self.unhealthy, self.cold):
+            wrong.discard(node.port)
+        self._up_since.pop(node.port, None)
+        self.pages.pop(node.port, None)
 
     def _runs(self, port: int) -> bool:
         # Not through the port: what is scripted for the controller's calls is not for ours.
@@ -238,11 +246,12 @@ class FakeGateway:
 class Rig:
     """One fleet's world, and controllers that come and go in it."""
 
-    def __init__(self, home: Path, policy: Policy = reconcile) -> None:
+    def __init__(self, home: Path, policy: Policy = reconcile, *, restarts: bool = False) -> None:
         self.clock = LoopClock(EPOCH)
-        self.provider = FakeProvider(self.clock, boot_s=1.0, stop_s=1.0)
+        self.provider = FakeProvider(self.clock, boot_s=1.0, stop_s=1.0, restarts=restarts)
         self.store = SqliteStore(home / "state.db", clock=self.clock)
         self.engines = FakeEngines(self.provider, self.clock, owner=self.store.owner)
+        self.provider.on_restart = self.engines.begin_anew
         self.gateway = FakeGateway(self.clock)
         self.world = World(
             fleet=FLEET,

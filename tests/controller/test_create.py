@@ -11,6 +11,7 @@ from fleetctl.controller.create import Creator
 from fleetctl.controller.journal import Journal
 from fleetctl.controller.loop import Controller
 from fleetctl.controller.node_cache import NodeCache
+from fleetctl.controller.place import PlaceGuard
 from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.records import Records
 from fleetctl.state.sqlite import SqliteStore
@@ -71,7 +72,12 @@ def test_an_order_that_could_not_be_begun_is_not_taken_for_one_on_its_way(tmp_pa
         creator = Creator(
             world,
             calls=ProviderCalls(
-                rig.provider, rig.clock, owner=rig.store.owner, fleet=FLEET, verify_lease=rig.world.store.verify_lease
+                rig.provider,
+                rig.clock,
+                owner=rig.store.owner,
+                fleet=FLEET,
+                verify_lease=rig.world.store.verify_lease,
+                confirm_place=PlaceGuard(rig.provider, rig.world.store, rig.clock, fleet=FLEET).confirm,
             ),
             cache=NodeCache(lag_s=0.0, stop_again_s=20.0),
             records=Records(rig.world.store),

@@ -97,7 +97,7 @@ async def test_an_answer_without_end_is_no_answer_and_takes_no_memory(what, call
         began_s = SYSTEM_CLOCK.monotonic_s()
         with pytest.raises(UnavailableError):
             await call_engine(client, call, port)
-        assert SYSTEM_CLOCK.monotonic_s() - began_s < 5.0
+        assert SYSTEM_CLOCK.monotonic_s() - began_s < 30.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < GROWTH_KIB_MAX
 
 
@@ -108,7 +108,7 @@ async def test_an_answer_that_drips_is_given_up_at_the_deadline_of_the_whole(hea
         began_s = SYSTEM_CLOCK.monotonic_s()
         with pytest.raises(UnavailableError):
             await client.is_healthy(HOST, port, "/health")
-        assert SYSTEM_CLOCK.monotonic_s() - began_s < 3.0
+        assert SYSTEM_CLOCK.monotonic_s() - began_s < 15.0
 
 
 async def test_a_compressed_page_is_not_unpacked():

@@ -25,6 +25,8 @@ HOST = "127.0.0.1"
 SNAPSHOT = GatewaySnapshot(fleet="demo", at=EPOCH, started_at=EPOCH, table_version=3, pid=1, lanes=(), replicas=())
 TABLE = RoutingTable(fleet="demo", version=4, model="m", lanes=(), replicas=())
 
+HANGING: asyncio.Queue[str] = asyncio.Queue()  # whom requests that wait for ever were sent to
+
 
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer as the path says."""
@@ -32,6 +34,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
         case "/ok":
             return web.Response(text="fine")
         case "/hang":
+            HANGING.put_nowait(request.host)
             await asyncio.Event().wait()
         case "/cut":
             response = web.StreamResponse(headers={"content-length": "100"})
@@ -50,21 +53,45 @@ async def answer(request: web.Request) -> web.StreamResponse:
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+async def application() -> AsyncIterator[web.AppRunner]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, HOST, 0)
-    await site.start()
-    yield runner.addresses[0][1]
+    yield runner
     await runner.cleanup()
+
+
+@pytest.fixture
+async def port(application: web.AppRunner) -> int:
+    return await listening(application)
+
+
+async def listening(application: web.AppRunner) -> int:
+    """Have it listen at another port of its own; return which."""
+    await web.TCPSite(application, HOST, 0).start()
+    return int(application.addresses[-1][1])
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_HEALTH_S", "_METRICS_S", "_COMPLETION_S", "_GATEWAY_S"):
         monkeypatch.setattr(http, name, 0.5)
+
+
+async def test_warm_ups_of_hundreds_of_replicas_keep_no_health_check_waiting(application, monkeypatch):
+    monkeypatch.setattr(http, "_COMPLETION_S", 30.0)
+    ports = [await listening(application) for _ in range(40)]
+    async with HttpEngineClient() as client:
+        warm_ups = [
+            asyncio.ensure_future(client.complete(HOST, port, "/hang", b"{}")) for port in ports for _ in range(4)
+        ]
+        async with asyncio.timeout(20.0):
+            await asyncio.gather(*(HANGING.get() for _ in warm_ups))
+        assert await client.is_healthy(HOST, await listening(application), "/ok")
+        for each in warm_ups:
+            each.cancel()
+        await asyncio.gather(*warm_ups, return_exceptions=True)
 
 
 async def test_health_is_200_and_nothing_else(port):

@@ -50,3 +50,20 @@ def test_where_nothing_else_is_sold_it_is_waited_for(on_rig):
         assert not rig.replicas(ReplicaState.FAILED)
 
     on_rig(scenario)
+
+
+def test_what_stands_in_for_one_that_has_gone_keeps_its_place(on_rig):
+    async def scenario(rig: Rig) -> None:
+        rig.up()
+        async with rig.controller():
+            await rig.clock.sleep(30.0)
+            rig.provider.without_room = {o.key for o in await rig.provider.offerings()}
+            lost = rig.replicas(ReplicaState.READY)[0]
+            rig.provider.end(rig.token(lost.id), "deleted")
+            await rig.clock.sleep(15.0)
+            (waiting,) = [r for r in rig.replicas() if r.state is ReplicaState.BOOTING]
+            assert waiting.replaces == lost.id
+            await rig.clock.sleep(60.0)
+            assert [r.id for r in rig.replicas() if r.state is ReplicaState.BOOTING] == [waiting.id]
+
+    on_rig(scenario)

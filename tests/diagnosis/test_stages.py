@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from fleetctl.core.diagnosis.findings import Diagnosis
     from fleetctl.load.trace import Arrival
     from fleetctl.model.desired import Desired
     from fleetctl.model.request_trace import RequestTrace
@@ -199,7 +200,7 @@ STAGES = {
     Cause.NOISY_CLIENT: Stage(client_of=hogging, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
     Cause.KV_CACHE_FULL: Stage(
         profile={"itl": "900ms", "long_ttft": "4s"}, desired=lambda desired: unguarded(with_launch(desired, max_num_seqs=512)),
-        lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 14.0, settled={"short": 1, "long": 3, "batch": 1},
+        lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 20.0, settled={"short": 1, "long": 3, "batch": 1},
     ),
     Cause.BATCH_CROWDS: Stage(trace=crowded),
     Cause.PREFIX_MISSES: Stage(desired=with_prefixes, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
@@ -237,6 +238,29 @@ STAGES = {
     Cause.CONTROLLER_STALE: Stage(status=lambda status: replace(status, controller_alive=False, controller_pid=0)),
     Cause.GATEWAY_DOWN: Stage(status=lambda status: replace(status, gateway_alive=False)),
 }  # fmt: skip
+
+
+def refused_orders() -> Diagnosis:
+    """Return what is said where the provider refuses orders, of lane long, whatever offering they name."""
+    fault = "create pod: violates PodSecurity"
+    at = replace(NO_STOCK, subject=Subject.replica("r99"))
+    declined = replace(at, action="gone", code=ReasonCode.CREATE_REFUSED, reason=f"its node could not be had: {fault}")
+    failed = replace(
+        at, kind=EntryKind.ERROR, action="create", code=ReasonCode.FAILED, reason=f"{fault}; lower it, or name another"
+    )
+
+    def with_it(status: FleetStatus) -> FleetStatus:
+        record = samples.replica("r99", lane="long", state=ReplicaState.FAILED, fault=fault)
+        lanes = tuple(replace(each, wanted=each.ready + 1) if each.name == "long" else each for each in status.lanes)
+        return replace(status, lanes=lanes, replicas=(*status.replicas, replace(status.replicas[0], record=record)))
+
+    return Stage(status=with_it, journal=(failed, declined)).diagnosis()
+
+
+def test_what_is_refused_wherever_it_is_ordered_is_mended_as_the_provider_says():
+    (found,) = [each for each in refused_orders().causes if each.cause is Cause.OUT_OF_CAPACITY]
+    assert "violates PodSecurity" in found.message
+    assert found.remedy == "lower it, or name another; it is ordered again by itself"
 
 
 def test_every_cause_is_staged():
@@ -349,3 +373,16 @@ def test_the_cap_that_holds_a_launch_back_is_named_before_the_lanes_maximum():
     at_limit = next(each for each in found.causes if each.cause is Cause.AT_LIMIT)
     assert "max_nodes 6 is reached" in at_limit.message
     assert "max_nodes" in at_limit.remedy
+
+
+def put_aside(trace: RequestTrace) -> RequestTrace:
+    """Have most requests of `long` fail as their streams were put aside, at a cache that is not full any more."""
+    if trace.lane != "long" or not trace.attempts or trace.seq % 9 > 5:
+        return trace
+    attempt = replace(trace.attempts[-1], failure="preempted")
+    return replace(trace, verdict="incomplete", ending="incomplete", attempts=(attempt,))
+
+
+def test_streams_that_were_put_aside_are_the_caches_doing_and_no_engines_error():
+    found = Stage(trace=put_aside).diagnosis()
+    assert [each.cause for each in found.causes] == [Cause.KV_CACHE_FULL]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FINE = Fate()
 FAILURES = (
     RequestEvent.UNREACHABLE, RequestEvent.STALE_CONNECTION, RequestEvent.CLOSED, RequestEvent.STALLED,
-    RequestEvent.BUSY, RequestEvent.ERROR, RequestEvent.UNHEALTHY,
+    RequestEvent.PREEMPTED, RequestEvent.BUSY, RequestEvent.ERROR, RequestEvent.UNHEALTHY,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
 from fleetctl.core.liveness import prefill_allowance_s, stall_limit_s
+from fleetctl.model.gateway import ReplicaSignals, SignalFeed
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 from tests.dispatch.event_heap import CHAT, EventHeap, Fate, HeapExchange, dispatcher_on, route, table
 
@@ -149,6 +150,54 @@ def test_a_measured_prompt_counts_where_the_plan_was_too_hopeful():
     assert exchange.sent_to == ["r1"]
     heap.run(2.6 + 4.0 + 31.0)
     assert exchange.sent_to == ["r1", "r2"]
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_what_is_silent_on_a_replica_that_the_table_has_no_more_moves_once_that_must_have_ended(is_stream):
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher, {"r1": HUNG}, is_stream=is_stream)
+    talking = submit(heap, dispatcher, {"r1": HUNG})
+    keep_talking(heap, talking, 20.0)
+    heap.run(2.0)
+    dispatcher.apply(table(route("r2"), version=2))
+    heap.run(6.9)
+    assert exchange.sent_to == ["r1"], "an engine that is told to end may answer yet"
+    heap.run(7.5)
+    assert exchange.sent_to == ["r1", "r2"]
+    heap.run(19.0)
+    assert exchange.ends == ["answered", "over"]
+    assert talking.sent_to == ["r1"]
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_what_waited_at_the_only_replica_when_the_table_lost_it_goes_to_the_next(is_stream):
+    heap, dispatcher = heap_with(route("r1"))
+    exchange = submit(heap, dispatcher, {"r1": HUNG}, is_stream=is_stream)
+    dispatcher.apply(table(lanes=(replace(CHAT, replacement_s=90.0),), version=2))
+    heap.run(6.5)
+    assert (exchange.request.state, exchange.ends) == (RequestState.DISPLACED, [])
+    dispatcher.apply(table(route("r2"), version=3))
+    heap.run(20.0)
+    assert exchange.sent_to == ["r1", "r2"]
+    assert exchange.ends == ["answered", "over"]
+
+
+@pytest.mark.parametrize(("kv_usage", "failures"), [(0.97, 0), (0.6, 3)])
+def test_streams_that_a_full_kv_cache_puts_aside_are_no_failures_of_a_replica_that_streams_to_others(
+    kv_usage, failures
+):
+    """Three in a row would take it from all that it still serves, and have it replaced by one as full."""
+    heap, dispatcher = heap_with(route("r1"))
+    silent = [submit(heap, dispatcher, {"r1": HUNG}) for _ in range(3)]
+    keep_talking(heap, submit(heap, dispatcher, {"r1": HUNG}), 70.0)
+    reading = ReplicaSignals(id="r1", age_s=0.0, running=4, waiting=0, kv_usage=kv_usage)
+    for at_s in (10.0, 30.0, 50.0):
+        heap.at(at_s, lambda: dispatcher.take_signals(SignalFeed(replicas=(reading,))))
+    heap.run(62.0)
+    wanted = RequestEvent.STALLED if failures else RequestEvent.PREEMPTED
+    assert [each.request.attempt.failure for each in silent if each.request.attempt] == [wanted] * 3
+    snapshot = dispatcher.routes.replicas["r1"].snapshot(heap.now_s)
+    assert snapshot.consecutive_failures == failures
 
 
 @pytest.mark.parametrize("is_stream", [True, False])

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port
+from tests.e2e.fleet import Home
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     import random
@@ -66,6 +67,7 @@ FACES = (
     ("logs", "controller", "-n", "1000"), ("status", "-o", "json"), ("events", "-o", "json"), ("ls", "-o", "json"),
 )  # fmt: skip
 TOP_S = 4.0
+START_S = 60.0  # of a command beside other work, until it has written anything
 TRUSTED_S = 10.0
 
 
@@ -232,8 +234,8 @@ class EvilFleet:
         faces |= {f"why {name}": self.home.run("why", name) for name in replicas}
         return {name: ran.out + ran.err for name, ran in faces.items()}
 
-    def on_a_terminal(self, *words: str, seconds: float = TOP_S) -> str:
-        """Return what a command writes to a terminal in so many seconds."""
+    def on_a_terminal(self, *words: str, seconds: float = TOP_S, begins_with: str = "") -> str:
+        """Return what a command writes to a terminal in so many seconds, counted from where it first wrote a text."""
         primary, secondary = pty.openpty()
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         running = subprocess.Popen(
@@ -241,11 +243,14 @@ class EvilFleet:
             stdin=secondary, stdout=secondary, stderr=secondary, start_new_session=True,
         )  # fmt: skip
         os.close(secondary)
-        raw, deadline_s = b"", SYSTEM_CLOCK.monotonic_s() + seconds
+        raw, has_begun = b"", not begins_with
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + (seconds if has_begun else START_S)
         os.set_blocking(primary, False)
         while SYSTEM_CLOCK.monotonic_s() < deadline_s:
             try:
                 raw += os.read(primary, 65536)
+                if not has_begun and begins_with.encode() in raw:
+                    has_begun, deadline_s = True, SYSTEM_CLOCK.monotonic_s() + seconds
             except BlockingIOError:
                 SYSTEM_CLOCK.sleep_blocking(0.05)
             except OSError:

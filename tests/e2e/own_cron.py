@@ -21,7 +21,7 @@ from tests.e2e.cron import stop_daemon, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_START_S = 20.0
+_START_S = 60.0
 __all__ = ["Mail", "OwnCron", "own_cron", "why_not"]
 
 _DAEMON = """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MANAGER = Path("/lib/systemd/systemd")
-_START_S = 20.0
+_START_S = 60.0
 _CGROUPS = (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 _RUN = """
 set -e

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import DiskFullError
+from tests.waiting import seen_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,10 @@ _OFFERED = re.compile(r"([\d.]+) rps offered")
 # The witness sends four requests a second at most.
 _OFFERED_RPS_MAX = 20.0
 _WATCHED_S = 4
-# The controller finds a dead replica within a second; then it wants to write.
-_WRITES_SOON_S = 3.0
-_SERVES_AGAIN_S = 4.0
+# On a machine of one's own the controller finds a dead replica, and wants to write, within three seconds, and has a gateway
+# serve again within four; a busy one takes longer.
+_SHOWN_WITHIN_S = 60.0
+_SERVES_AGAIN_S = 90.0
 
 
 def controller_stopped(fleet: Watched, witness: Witness) -> None:
@@ -116,21 +118,24 @@ def disk_full(fleet: Watched, witness: Witness) -> None:
     before = fleet.controllers()
     _fill(filler)
     _kill_replica(fleet)
-    SYSTEM_CLOCK.sleep_blocking(_WRITES_SOON_S)
-    shown = fleet.status()["condition"]["message"]
-    if "disk full" not in shown:
-        witness.wrong.append(f"status does not say that the disk is full: {shown}")
+    if not seen_within(lambda: "disk full" in fleet.status()["condition"]["message"], within_s=_SHOWN_WITHIN_S):
+        witness.wrong.append(f"status does not say that the disk is full: {fleet.status()['condition']['message']}")
     if fleet.controllers() != before:
         witness.wrong.append("the full disk ended the controller")
     (gateway,) = fleet.pids("gateway")
     os.kill(gateway, signal.SIGKILL)
-    SYSTEM_CLOCK.sleep_blocking(_SERVES_AGAIN_S)
-    if gateway in (now := fleet.pids("gateway")) or len(now) != 1 or not fleet.serves():
-        witness.wrong.append(f"the gateway did not come back on the full disk: {now}")
+    if not seen_within(lambda: _serves_without(fleet, gateway), within_s=_SERVES_AGAIN_S):
+        witness.wrong.append(f"the gateway did not come back on the full disk: {fleet.pids('gateway')}")
     done = fleet.run("scale", "short", "auto")
     if done.returncode not in (0, DiskFullError.exit_code) or "Traceback" in done.stderr:
         witness.wrong.append(f"scale on a full disk -> {done.returncode}: {done.stderr}")
     filler.unlink()
+
+
+def _serves_without(fleet: Watched, gateway: int) -> bool:
+    """Whether another gateway than this one lives, alone, and answers."""
+    now = fleet.pids("gateway")
+    return gateway not in now and len(now) == 1 and fleet.serves()
 
 
 def _fill(filler: Path) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import free_port, live_replicas
+from tests.e2e.fleet import live_replicas
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,15 +76,11 @@ def running(home: Home) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
 
 
-async def engine_is_idle(home: Home) -> bool:
-    for _ in range(50):
-        if running(home) == 0.0:
-            return True
-        await SYSTEM_CLOCK.sleep(0.1)
-    return False
+def wait_for_the_idle_engine(home: Home) -> None:
+    until(lambda: running(home) == 0.0, "the engine has no request any more", within_s=30.0)
 
 
-async def test_a_stream_that_goes_on_ends_by_the_clock_and_its_engine_stops(home: Home, port: int) -> None:
+def test_a_stream_that_goes_on_ends_by_the_clock_and_its_engine_stops(home: Home, port: int) -> None:
     headers, body = post(port, stream=True, max_tokens=9000, stream_options={"include_usage": True})
     assert headers["x-fleetctl-limit"] == "max_tokens=5000"
     events = [json.loads(line[5:]) for line in body.splitlines() if line.startswith(b"data: {")]
@@ -94,20 +91,20 @@ async def test_a_stream_that_goes_on_ends_by_the_clock_and_its_engine_stops(home
     assert 5 < tokens < 5000
     assert len([event for event in texts if event["choices"][0]["delta"].get("content")]) <= tokens
     assert body.endswith(b"data: [DONE]\n\n")
-    assert await engine_is_idle(home)
+    wait_for_the_idle_engine(home)
     explained = home.fleetctl("why", f"request/{headers['x-request-id']}", "-f", FLEET)
     assert "the server set the length of its answer: max_tokens=5000" in explained
     assert "the clock (generation.max_duration) ended its answer" in explained
 
 
-async def test_a_whole_answer_ends_by_the_clock_too(home: Home, port: int) -> None:
+def test_a_whole_answer_ends_by_the_clock_too(home: Home, port: int) -> None:
     headers, body = post(port, max_tokens=5000)
     assert headers["x-fleetctl-limit"] == "max_duration=2s"
     answer = json.loads(body)
     assert answer["choices"][0]["finish_reason"] == "length"
     assert answer["choices"][0]["message"]["content"]
     assert 5 < answer["usage"]["completion_tokens"] < 5000
-    assert await engine_is_idle(home)
+    wait_for_the_idle_engine(home)
 
 
 def test_a_request_that_names_no_length_gets_the_default(port: int) -> None:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.e2e.fleet import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port
+from tests.e2e.fleet import Home
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import psutil
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -77,13 +76,6 @@ def answers(port: int, key: str) -> int:
         connection.close()
 
 
-def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + 60
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, what()
-        SYSTEM_CLOCK.sleep_blocking(0.2)
-
-
 def test_a_controller_started_from_cron_is_the_one_started_from_the_rich_shell(home: Home) -> None:
     port = free_port()
     profile = home.root / "bare.yaml"
@@ -116,16 +108,16 @@ def test_a_controller_started_from_cron_is_the_one_started_from_the_rich_shell(h
     # Everything of it dies at once, as in a crash; a job of cron's is who starts it again.
     for process in home.processes():
         os.kill(process.pid, signal.SIGKILL)
-    until(lambda: home.processes() == [], lambda: by_role(home))
+    until(lambda: home.processes() == [], "nothing lives", explain=lambda: by_role(home))
     home.fleetctl("scale", "short", "1", timeout_s=120)
-    until(lambda: sorted(by_role(home)) == sorted(first), home.logs)
+    until(lambda: sorted(by_role(home)) == sorted(first), "the same live again", explain=home.logs)
     again = by_role(home)
     assert again["controller"] == first["controller"]
     engine_again = again["fleetctl_emulator"]
     assert engine_again.pop("HF_TOKEN") == f"hub-{CANARY}"
     del needed["TMPDIR"]  # each node has one of its own
     assert {name: engine_again.get(name) for name in needed} == needed
-    until(lambda: answers(port, KEY) == 200, home.logs)
+    until(lambda: answers(port, KEY) == 200, "a request is answered", explain=home.logs)
     assert answers(port, "another-key") == 401
 
     home.fleetctl("down", "--yes", timeout_s=120)

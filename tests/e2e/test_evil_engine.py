@@ -60,7 +60,7 @@ def test_no_face_shows_a_byte_that_moves_a_terminal(evil: EvilFleet) -> None:
     assert any("pwned" in text for text in shown.values()), "nothing of the engine's was shown at all"
     logs = evil.on_a_terminal("logs", "r1", seconds=3.0)
     assert FORBIDDEN.findall(logs.replace("\r\n", "\n")) == []
-    top = evil.on_a_terminal("top")
+    top = evil.on_a_terminal("top", begins_with="devils")
     assert "devils" in top
     assert "\x1b]0;pwned" not in top
     assert re.findall("[\x00\x80-\x9f\u202e\u2028\u2066]", top) == []

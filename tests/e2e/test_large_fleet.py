@@ -7,7 +7,8 @@ import os
 import httpx
 import pytest
 
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import Home, live_replicas
+from tests.ports import free_port
 
 # 200 by FLEETCTL_TEST_REPLICAS=200: as many interpreters start, which takes two cores more than a minute.
 REPLICAS = int(os.environ.get("FLEETCTL_TEST_REPLICAS", "60"))

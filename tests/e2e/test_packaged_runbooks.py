@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.fleet import free_port, lane_of
+from tests.e2e.fleet import lane_of
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

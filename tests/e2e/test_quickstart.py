@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,16 +13,27 @@ import psutil
 import pytest
 import yaml
 
-from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port
+from fleetctl.core.conditions import ConditionType, fleet_condition
+from fleetctl.model.replica import ReplicaState
+from fleetctl.operations.proving import NO_PROOF
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.e2e.fleet import Home
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 LANES = {"short": 3, "long": 3, "batch": 1}
 WAIT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def home(home: Home) -> Home:
+    """Directories of a user whose plans are proved, as everybody's are."""
+    return replace(home, env={NO_PROOF: ""})
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +47,7 @@ def fleet(home: Home) -> Iterator[str]:
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + WAIT_S
-    while not what():
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it did not come to pass"
-        SYSTEM_CLOCK.sleep_blocking(0.3)
+    until(what, "it comes to pass", within_s=WAIT_S)
 
 
 def chat(url: str, *, words: int = 20, stream: bool = False, headers: dict[str, str] | None = None) -> httpx.Response:
@@ -54,8 +63,8 @@ def lanes_of(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def ready_replicas(home: Home, lane: str) -> list[str]:
-    replicas = home.query("status")["replicas"]
-    return [r["record"]["id"] for r in replicas if r["record"]["lane"] == lane and r["record"]["state"] == "ready"]
+    found = [replica.record for replica in home.status("quickstart").replicas]
+    return [record.id for record in found if record.lane == lane and record.state is ReplicaState.READY]
 
 
 def test_every_lane_has_its_replicas_and_the_fleet_is_ready(fleet, home):
@@ -120,8 +129,9 @@ def test_a_drained_replica_is_replaced_and_gone(fleet, home):
     ran = home.run("drain", victim, "--yes")
     assert ran.code == 0, ran.err
     assert "is drained and gone" in ran.err
-    wait_for(lambda: len(ready_replicas(home, "long")) == 2)
     assert victim not in ready_replicas(home, "long")
+    # Whether it is missing for a moment is not ours to say: its substitute may be ready first.
+    wait_for(lambda: len(ready_replicas(home, "long")) == LANES["long"])
 
 
 def test_a_broken_lane_refuses_with_a_retry_after_until_let_go(fleet, home):
@@ -148,14 +158,14 @@ def test_an_interrupted_spot_node_is_replaced(fleet, home):
 
 @pytest.mark.parametrize("who", ["controller_pid", "gateway_pid"])
 def test_a_killed_process_comes_back_and_its_replicas_are_kept(who, fleet, home):
-    wait_for(lambda: home.query("status")["condition"]["type"] == "READY")
+    wait_for(lambda: fleet_condition(home.status("quickstart")).type is ConditionType.READY)
     before = home.query("status")
     replicas = [r["record"]["id"] for r in before["replicas"] if r["record"]["state"] == "ready"]
     psutil.Process(before[who]).send_signal(signal.SIGKILL)
 
     def is_back() -> bool:
-        seen = home.query("status")
-        return seen["controller_alive"] and seen["gateway_alive"] and seen[who] not in (0, before[who])
+        seen = home.status("quickstart")
+        return seen.controller_alive and seen.gateway_alive and getattr(seen, who) not in (0, before[who])
 
     wait_for(is_back)
     wait_for(lambda: chat(fleet, stream=True).status_code == 200)
@@ -167,7 +177,10 @@ def test_load_reports_every_lane(fleet, home):
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
     assert {lane["lane"] for lane in report["lanes"]} == set(LANES)
-    assert report["total"]["ok"] == report["total"]["requests"] > 0
+    total = report["total"]
+    # A machine that stands still for a second has the fleet refuse, which is right; nothing else may happen to a request.
+    assert total["ok"] + total["refused"] == total["requests"]
+    assert total["ok"] > total["refused"]
 
 
 async def test_watching_follows_the_fleet_live(fleet, home, monkeypatch):

@@ -12,8 +12,9 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.evictions.kv_record import READ_EVERY_S
 from fleetctl.model.slo import Validity
-from tests.e2e.fleet import Home, free_port, lane_of, live_replicas
+from tests.e2e.fleet import Home, lane_of, live_replicas
 from tests.engines.environment import engine_env, offline, option_cache
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

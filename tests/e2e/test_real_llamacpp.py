@@ -23,9 +23,10 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
-from tests.e2e.fleet import Home, free_port, in_rotation, lane_of, live_replicas, replica_of
+from tests.e2e.fleet import Home, in_rotation, lane_of, live_replicas, replica_of
 from tests.engines import tiny_gguf
 from tests.engines.environment import engine_env
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,6 +8,7 @@ import faulthandler
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -22,7 +23,6 @@ from fleetctl.model.slo import Validity
 from fleetctl.testing.samples import EPOCH
 from tests.e2e.fleet import (
     Home,
-    free_port,
     has_ended,
     in_rotation,
     lane_of,
@@ -32,6 +32,7 @@ from tests.e2e.fleet import (
     session_of,
 )
 from tests.engines.environment import engine_env, offline, option_cache
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -249,9 +250,13 @@ async def test_a_model_that_loops_is_seen_and_ended_where_its_lane_says_so(fleet
     assert "as it repeated itself" in words["long"]
     assert "as it repeated itself" not in words["short"]
     for lane in answers:
-        traffic = lane_of(fleet.status(), lane).traffic
-        assert traffic is not None
-        assert traffic.window(3600.0).looped == 1
+        # The window is of the gateway's last push, a second ago at most.
+        fleet.wait_for("counted", partial(has_looped, lane), timeout_s=30)
+
+
+def has_looped(lane: str, seen: FleetStatus) -> bool:
+    traffic = lane_of(seen, lane).traffic
+    return traffic is not None and traffic.window(3600.0).looped == 1
 
 
 async def test_a_replica_is_drained_under_its_streams_without_a_failed_request(fleet: RealFleet) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.fleet import Home, free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.e2e.fleet import Home
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.fleet import Home
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.waits, pytest.mark.timeout(240)]
 
 FLEET = "demo"
 FIRED_S = 100.0  # a minute until its time, and a loaded machine

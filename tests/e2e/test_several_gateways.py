@@ -13,11 +13,13 @@ import aiohttp
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.e2e.fleet import Home
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port, lane_of
+from tests.e2e.fleet import Home, lane_of
+from tests.ports import free_port
 from tests.state.s3_server import BUCKET, S3Server
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-WITHIN_S = 60.0
 
 
 @pytest.fixture
@@ -37,13 +37,6 @@ def homes(tmp_path: Path) -> Iterator[tuple[Home, Home]]:
     assert left == []
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    until_s = SYSTEM_CLOCK.monotonic_s() + WITHIN_S
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic_s() < until_s, what
-        SYSTEM_CLOCK.sleep_blocking(0.3)
-
-
 def test_a_fleet_is_kept_and_commanded_from_wherever_its_state_is_seen(homes: tuple[Home, Home]) -> None:
     here, there = homes
     here.fleetctl("up", "quickstart", "--yes", "--port", str(free_port()), timeout_s=200.0)
@@ -57,18 +50,16 @@ def test_a_fleet_is_kept_and_commanded_from_wherever_its_state_is_seen(homes: tu
         seen = here.status("quickstart")
         return seen.controller_alive and seen.controller_pid != first
 
-    wait_until(is_replaced, "no controller has taken over")
-    wait_until(lambda: there.query("state", "show")["fleets"][0]["epoch"] == 2, "the lease was not taken")
+    until(is_replaced, "a controller has taken over")
+    until(lambda: there.query("state", "show")["fleets"][0]["epoch"] == 2, "the lease is taken")
 
     there.fleetctl("scale", "batch=2", "-f", "quickstart")
     assert there.processes() == [], "the fleet is kept elsewhere"
-    wait_until(
-        lambda: lane_of(here.status("quickstart"), "batch").wanted == 2, "what was written there was not read here"
-    )
+    until(lambda: lane_of(here.status("quickstart"), "batch").wanted == 2, "what was written there is read here")
     assert "kept by a controller on" in there.fleetctl("status", "quickstart")
     refused = there.run("state", "migrate", "local", "--yes")
     assert refused.code == 7, refused.err
 
     there.fleetctl("down", "quickstart", "--yes", timeout_s=120.0)
     assert there.query("ls") == []
-    wait_until(lambda: here.processes() == [], "something of it lives on")
+    until(lambda: here.processes() == [], "nothing of it lives on")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # A shared machine starts engines while others stream; the bars themselves are for a machine of one's own.
-OUT_S_MAX = 20.0
+OUT_S_MAX = 40.0
 
 
 def test_no_stream_is_lost_or_miscounted_while_replicas_are_killed_noticed_and_stopped(home: Home) -> None:

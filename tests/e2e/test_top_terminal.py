@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import free_port
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,12 @@ import openai
 import pytest
 
 from fleetctl.model.slo import Validity
-from tests.e2e.fleet import Home, free_port, lane_of, live_replicas, session_of
+from tests.e2e.fleet import Home, lane_of, live_replicas, session_of
 from tests.engines import tiny_gguf
 from tests.engines.dialect_requests import DECIDED, REQUESTS, SEVERAL_STREAMED
 from tests.engines.environment import engine_env, offline, option_cache
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,10 +180,13 @@ async def test_refusals_are_the_clients_own_errors(fleet: TwoEngines) -> None:
 
 
 def test_each_engine_is_read_by_its_own_series(fleet: TwoEngines) -> None:
+    def are_read() -> bool:
+        return all(replica.engine.validity is Validity.OK for replica in live_replicas(fleet.home.status(FLEET)))
+
+    until(are_read, "the engines' series are read, every 5 s")
     seen = fleet.home.status(FLEET)
     assert [(lane.name, lane.ready) for lane in seen.lanes] == [("short", 1), ("long", 1)]
     usage = {replica.record.lane: replica.engine.kv_usage for replica in live_replicas(seen)}
-    assert all(replica.engine.validity is Validity.OK for replica in live_replicas(seen))
     assert usage["short"] is None
     assert usage["long"] is not None
     assert lane_of(seen, "short").traffic is not None

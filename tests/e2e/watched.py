@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,19 +15,22 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.codec import decode
 from fleetctl.core.conditions import ConditionType, fleet_condition, fleet_conditions
 from fleetctl.files import write_whole
 from fleetctl.model.replica import ReplicaState
-from fleetctl.model.status import FleetStatus
-from tests.e2e.fleet import free_port
+from fleetctl.operations.proving import NO_PROOF
+from tests.e2e.fleet import controller_answer
 from tests.living_profiles import one_lane_profile
 from tests.own_processes import processes_under
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from fleetctl.model.status import FleetStatus
 
 FLEET = "watched"
 # A fenced controller needs a tick, a starting one its imports, on two busy cores.
@@ -78,7 +80,7 @@ class Watched:
     def environments(self) -> dict[str, dict[str, str]]:
         """What a command may be started with; all lead to the same state."""
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-        every = {"PATH": path, "PYTHONPATH": str(self.root / "site")}
+        every = {"PATH": path, "PYTHONPATH": str(self.root / "site"), NO_PROOF: "1"}
         bare = every | {"HOME": str(self.root)}
         other = self.root / "other-run"
         other.mkdir(mode=0o700, exist_ok=True)
@@ -124,19 +126,8 @@ class Watched:
         write_whole(self.root / "site" / "clock-offset-s", str(offset_s).encode(), mode=0o600)
 
     def answer(self) -> FleetStatus | None:
-        """Return what its controller says, asked at its socket: a command line costs a hundred times as much."""
-        connection = http.client.HTTPConnection("localhost", timeout=5)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(5)
-        try:
-            connection.sock.connect(str(self.place / "controller.sock"))
-            connection.request("GET", "/v1/status", headers={"connection": "close"})
-            response = connection.getresponse()
-            return decode(FleetStatus, response.read()) if response.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
+        """Return what its controller says, asked at its socket."""
+        return controller_answer(self.place)
 
     def status(self, env: str = "own") -> dict[str, Any]:
         done = self.run("status", FLEET, "-o", "json", env=env)
@@ -166,6 +157,11 @@ class Watched:
                 return False
             SYSTEM_CLOCK.sleep_blocking(0.3)
         return True
+
+    def until_right(self, *, within_s: float) -> None:
+        """Wait until it is; a failure shows what is seen instead, and every log."""
+        explained = f"not right within {within_s:g} s"
+        assert self.becomes_right(within_s=within_s), f"{explained}: {self.what_is_seen()}\n{self.logs()}"
 
     def what_is_seen(self) -> str:
         """Describe what `is_right` looks at, as it is now."""

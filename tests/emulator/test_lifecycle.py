@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,12 +15,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.emulator.engine_bench import MODEL_8B_L40S
 from tests.emulator.engine_process import GPU, MODEL, EngineProcess, accepts, emitted, texts_of, until
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -186,7 +186,7 @@ def test_client_that_goes_away_frees_the_engine_within_a_moment(start):
     stream.close()
     gone_s = SYSTEM_CLOCK.monotonic_s()
     until(lambda: engine.state()["running"] == 0, "the sequence is aborted")
-    assert SYSTEM_CLOCK.monotonic_s() - gone_s < 2.0  # 0.3 s in a real one; this machine may be busy
+    assert SYSTEM_CLOCK.monotonic_s() - gone_s < 10.0  # 0.3 s in a real one; its answer would take a minute
     assert engine.state()["kv_blocks_used"] == 0
     assert engine.metric("vllm:request_success_total") == 0
 

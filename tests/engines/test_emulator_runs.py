@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from fleetctl.model.profile import EmulatorSpec
 from fleetctl.model.slo import Validity
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,13 +48,6 @@ def test_an_emulated_engine_starts_warms_and_is_read(flavour: str, tmp_path: Pat
     usages = [answer.raise_for_status().json()["usage"] for answer in answers]
     assert signals.output_tokens == sum(usage["completion_tokens"] for usage in usages) > 0
     assert signals.prompt_tokens == sum(usage["prompt_tokens"] for usage in usages) > 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_healthy(client: httpx.Client, started: subprocess.Popen[bytes], log: Path) -> None:

@@ -298,6 +298,15 @@ def test_vllm_over_several_machines_is_a_leader_and_headless_members() -> None:
     assert {found["--master-addr"] for found in spelt} == {"10.0.0.7"}
 
 
+def test_an_emulated_replica_over_several_machines_joins_its_leader() -> None:
+    command = launch("emulator", pipeline_parallel=3, pipeline_parallel_local=2)
+    order = samples.node_request(argv=command.argv, member_argv=command.member_argv, node_count=3)
+    spelt = [options(order.command(rank, leader_host="10.0.0.7")) for rank in range(3)]
+    assert [(found["--nnodes"], found["--node-rank"]) for found in spelt] == [("3", "0"), ("3", "1"), ("3", "2")]
+    assert {(found["--leader-host"], found["--pipeline-parallel"]) for found in spelt} == {("10.0.0.7", "2")}
+    assert ["--port" in found for found in spelt] == [True, False, False]
+
+
 def test_stages_and_ranks_on_one_machine_are_spelt_as_each_engine_has_them() -> None:
     for engine in ("vllm", "sglang"):
         found = options(launch(engine, tensor_parallel=2, pipeline_parallel_local=2, data_parallel=2).argv)
@@ -312,7 +321,7 @@ def test_stages_and_ranks_on_one_machine_are_spelt_as_each_engine_has_them() -> 
 def test_engines_that_cannot_span_machines_say_so_and_have_no_command_for_members() -> None:
     for name in ("vllm", "tgi", "sglang", "emulator"):
         can = load_engine(name).capabilities.multi_node
-        assert can == (name == "vllm")
+        assert can == (name in ("vllm", "emulator"))
         assert bool(launch(name, pipeline_parallel=2).member_argv) == can
         assert launch(name).member_argv == ()
 

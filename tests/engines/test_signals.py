@@ -10,8 +10,10 @@ from fleetctl.core.engine_load import with_rates
 from fleetctl.model.observation import EngineSignals
 from fleetctl.model.slo import Validity
 from fleetctl.plugins import load_engine
+from fleetctl.telemetry.exposition import parse
 from fleetctl.testing import samples
 
+LLAMACPP_PAGE = (Path(__file__).parent / "pages" / "llamacpp-b11549.txt").read_text()
 VLLM_PAGE = (Path(__file__).parent / "pages" / "vllm-0.32.txt").read_text()
 
 OLD_VLLM = """\
@@ -61,6 +63,15 @@ def expected(engine: str) -> EngineSignals:
 @pytest.mark.parametrize("engine", PAGES)
 def test_each_engines_own_names_are_read(engine: str) -> None:
     assert load_engine(engine).signals(PAGES[engine]) == expected(engine)
+
+
+@pytest.mark.parametrize("engine", [*PAGES, "llamacpp"])
+def test_the_gauges_that_an_autoscaler_adds_up_are_what_runs_and_waits(engine: str) -> None:
+    text = PAGES.get(engine) or LLAMACPP_PAGE
+    signals = load_engine(engine).signals(text)
+    page = parse(text)
+    added = [page.total(name) for name in load_engine(engine).request_gauges]
+    assert (signals.running, signals.waiting) == (*added,)
 
 
 @pytest.mark.parametrize("flavour", PAGES)

@@ -18,7 +18,8 @@ from acme_engine.engine import AcmeEngine
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import Home, live_replicas
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

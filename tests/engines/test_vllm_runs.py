@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from fleetctl.operations.rendering import render_to
 from fleetctl.testing import samples
 from fleetctl_vllm.engine import VllmEngine
 from tests.engines.environment import engine_env, offline
+from tests.ports import free_port
 from tests.render import fleets
 from tests.sites import plugins_site
 
@@ -87,13 +87,6 @@ def write_script(directory: Path, **changes: object) -> Path:
         if previous is not None:
             os.environ["FLEETCTL_VLLM"] = previous
     return directory / "files" / "short" / "launch.sh"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def session(process: psutil.Process) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -14,9 +13,9 @@ import aiohttp
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.dispatch.limits import DispatchLimits
 from fleetctl.gateway import listeners
-from fleetctl.gateway.client import ClientConnection
 from fleetctl.gateway.frontend import Frontend
 from fleetctl.gateway.limits import GatewayLimits
+from fleetctl.gateway.tls import client_protocol
 from fleetctl.model.gateway import LaneWindow, RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneMatch
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
@@ -73,7 +72,7 @@ class GatewayRig:
         self.sockets = listeners.bind("127.0.0.1", 0, 2)
         self.port = self.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_server(lambda: ClientConnection(self.frontend), sock=s) for s in self.sockets]
+        self.servers = [await loop.create_server(lambda: client_protocol(self.frontend), sock=s) for s in self.sockets]
         self._tasks.append(loop.create_task(self._sweep()))
         self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
         return self
@@ -120,6 +119,7 @@ class GatewayRig:
                 id=r.id, lane=r.lane, host="127.0.0.1", port=r.port, in_rotation=r.in_rotation,
                 concurrency_max=r.concurrency_max, prefill_tokens_per_s=10_000.0,
                 priority_sign=r.priority_sign, continues=r.continues, max_model_len=r.max_model_len,
+                caches_prefixes=r.caches_prefixes,
             )
             for r in self.replicas
         )  # fmt: skip
@@ -186,13 +186,6 @@ async def until(condition: Any, *, wait_s: float = 10.0) -> None:
     async with asyncio.timeout(wait_s):
         while not condition():  # scripted replicas have no event for everything
             await SYSTEM_CLOCK.sleep(0.005)
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def raw_post(body: bytes, extra: bytes = b"", path: bytes = b"/v1/chat/completions") -> bytes:

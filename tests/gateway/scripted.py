@@ -168,6 +168,7 @@ class Scripted:
     concurrency_max: int = 64
     continues: bool = True
     priority_sign: int = 0
+    caches_prefixes: bool = True
     max_model_len: int = 0
     in_rotation: bool = True
     port: int = 0

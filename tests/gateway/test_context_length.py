@@ -79,6 +79,19 @@ async def test_emulated_engines_get_what_they_hold(start, flavour):
         assert found == [(200, "short")] * 11 + [(200, "long")]
 
 
+@pytest.mark.parametrize(("caches", "turns_of_short"), [(True, 8), (False, 4)])
+async def test_nothing_of_a_prompt_is_taken_for_cached_where_engines_cache_none(caches, turns_of_short):
+    async with GatewayRig(lanes=LANES) as rig:
+        for lane, held in (("short", 4096), ("long", 16_384)):
+            await rig.add(f"{lane}-1", lane=lane, max_model_len=held, caches_prefixes=caches)
+        turns: list[dict[str, str]] = []
+        found = []
+        for _ in range(8):
+            turns += prompt_of(350)
+            found.append((await served_by(await rig.post(messages=turns)))[1])
+        assert found == ["short"] * turns_of_short + ["long"] * (8 - turns_of_short)
+
+
 def test_the_template_around_cached_messages_is_cached_with_them():
     routes = RoutingState(random.Random(1))
     routes.ratio.bytes_per_token = 4.0

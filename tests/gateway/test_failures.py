@@ -9,8 +9,9 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.dispatch.limits import DispatchLimits
-from tests.gateway.rig import CHAT, LIMITS, GatewayRig, free_port, until
+from tests.gateway.rig import CHAT, LIMITS, GatewayRig, until
 from tests.gateway.scripted import Scripted, answers, delta, dies, hangs, rejects
+from tests.ports import free_port
 
 
 async def test_a_client_that_leaves_a_stream_stops_its_replica(rig):
@@ -20,7 +21,7 @@ async def test_a_client_that_leaves_a_stream_stops_its_replica(rig):
     response.cancel()
     began_s = SYSTEM_CLOCK.monotonic_s()
     await until(lambda: replica.broken_off)
-    assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 5.0  # milliseconds on an idle machine
     await until(lambda: rig.frontend.snapshot(1).replicas[0].in_flight == 0)
     assert rig.window().finished == 0
 
@@ -32,7 +33,7 @@ async def test_a_client_that_leaves_before_a_whole_answer_stops_its_replica(rig)
     response.cancel()
     began_s = SYSTEM_CLOCK.monotonic_s()
     await until(lambda: replica.broken_off)
-    assert SYSTEM_CLOCK.monotonic_s() - began_s < 1.0  # milliseconds on an idle machine
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 5.0  # milliseconds on an idle machine
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -24,8 +24,9 @@ from fleetctl.gateway import listeners
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.paths import FleetPaths
 from fleetctl.unix_server import make_socket_dir
-from tests.gateway.rig import HELLO, free_port, until
+from tests.gateway.rig import HELLO, until
 from tests.gateway.scripted import answers
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

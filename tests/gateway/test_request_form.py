@@ -27,7 +27,7 @@ def test_llamacpp_gets_the_penalty_for_repetition_by_its_own_name() -> None:
 async def test_what_an_engine_tells_proxies_and_browsers_is_not_passed_on(rig: GatewayRig) -> None:
     async def answers(seen: Seen, wire: Wire) -> None:
         del seen
-        body = b'{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[]}'
+        body = b'{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[{"index":0}]}'
         await wire.raw(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nserver: e\r\nvary: origin\r\nx-accel-buffering: no\r\n"
             b"access-control-allow-origin: *\r\nx-own: kept\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)

@@ -18,7 +18,8 @@ from fleetctl.model.slo import BreachKind, LaneSlo
 from fleetctl.model.slo_feed import LaneSloReading, SloFeed
 from fleetctl.telemetry.page import MetricsPage
 from fleetctl.testing.samples import EPOCH
-from tests.gateway.rig import GatewayRig, free_port
+from tests.gateway.rig import GatewayRig
+from tests.ports import free_port
 
 WEEK_S = 604800.0
 BUDGET = LaneBudget(

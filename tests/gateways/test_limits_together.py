@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleetctl.core.allotment import Allotter
 from tests.gateways.several import LANE, Several
 
 SMALL = replace(LANE, queue_max=12)
@@ -88,6 +89,28 @@ def test_one_that_is_not_reached_keeps_its_share_and_nobody_else_gets_it() -> No
     assert rig.gateways[1].dispatcher.routes.replicas["r0"].slots == 10 - share
 
 
+def test_one_that_fell_silent_with_a_queue_takes_no_turn_from_those_that_answer() -> None:
+    seen: list[int | None] = []
+    rig = Several(
+        [0.5, 0.5], replicas=1, streams_max=10,
+        after_each=lambda rig: seen.append(rig.gateways[1].dispatcher.routes.replicas["r0"].slots),
+    )  # fmt: skip
+    rig.run(30.0, 4.0)
+    lost = rig.gateways[2]
+    assert lost.dispatcher.routes.lanes[LANE.name].queue.size
+    lost.is_reachable = False
+    rig.heap.run(rig.heap.now_s + 0.25)  # it is missed, and the others are told
+    seen.clear()
+    rig.run(30.0, 8.0)
+    assert len({*seen}) == 1, seen
+    assert seen[0]
+    lost.is_reachable = True
+    rig.run(30.0, 9.0)
+    seen.clear()
+    rig.run(30.0, 12.0)
+    assert 0 in seen, "it takes its turns again"
+
+
 def test_an_open_breaker_lets_one_a_second_through_in_all() -> None:
     rig = Several([0.5, 0.5], replicas=1)
     rig.run(4.0, 1.0)
@@ -120,3 +143,13 @@ def test_an_allotment_of_an_older_controller_is_refused() -> None:
     rig.take_over()
     rig.exchange_now()
     assert not sharing.take(before, rig.heap.now_s)
+
+
+def test_one_that_is_gone_before_its_call_fails_is_nobody() -> None:
+    allotter = Allotter(1)
+    allotter.living([1, 2])
+    allotter.living([1])
+    allotter.missed(2)
+    assert not allotter.is_silent(2)
+    allotter.living([1, 2])
+    assert not allotter.is_silent(2), "another process of that number has been asked nothing yet"

@@ -15,7 +15,14 @@ from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.host import StallKind
 from fleetctl_host_local.activity import Activity, idle_s, is_stopped, read_activity
-from fleetctl_host_local.heartbeat import HUNG_S, STOPPED_S, StallWatch, current_stall, kill_holder
+from fleetctl_host_local.heartbeat import (
+    CONTROLLER_COMPUTING_S,
+    HUNG_S,
+    STOPPED_S,
+    StallWatch,
+    current_stall,
+    kill_holder,
+)
 from fleetctl_host_local.host import LocalHost
 from fleetctl_host_local.watchdog import Watchdog
 
@@ -99,6 +106,19 @@ def convicted_after_s(watch: StallWatch) -> int | None:
 def test_a_process_without_a_heartbeat_is_judged_by_the_time_it_had(paths, holder, states, shares, after_s):
     lock = FileLock(paths.controller_lock)
     assert convicted_after_s(StallWatch(lock, read=scripted(states, **shares))) == after_s
+    assert holder.poll() is None
+
+
+def test_a_controller_may_compute_for_longer_than_a_gateway(paths, holder):
+    lock = FileLock(paths.controller_lock)
+    gateway_s = convicted_after_s(StallWatch(lock, read=scripted("RSS", cpu_share=1.0)))
+    patient = StallWatch(lock, read=scripted("RSS", cpu_share=1.0), computing_s=CONTROLLER_COMPUTING_S)
+    assert gateway_s is not None
+    assert convicted_after_s(patient) == CONTROLLER_COMPUTING_S + 1.0 > gateway_s
+    asleep = StallWatch(lock, read=scripted("SSS"), computing_s=CONTROLLER_COMPUTING_S)
+    assert convicted_after_s(asleep) == HUNG_S + 1.0, (
+        "what sleeps without a beat is no more progress in one than in the other"
+    )
     assert holder.poll() is None
 
 
@@ -223,6 +243,9 @@ def test_who_begins_to_watch_tells_at_once_what_has_long_been_stopped(paths, hol
 
 
 def test_a_host_names_the_stopped_process_to_commands(paths, holder):
+    # Whatever this machine's clock shows: it may have started a minute ago.
+    at_ns = int((SYSTEM_CLOCK.monotonic_s() - STOPPED_S - 1.0) * 1e9)
+    os.utime(paths.controller_lock, ns=(at_ns, at_ns))
     stop(holder)
     controller, gateway = LocalHost().stalls("demo")
     assert gateway is None

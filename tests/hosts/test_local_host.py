@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import chain, repeat
 
 import pytest
 
@@ -69,6 +70,13 @@ def test_an_answer_of_another_version_is_said_to_be_one(fleet, controller, monke
     monkeypatch.setattr(controller, "status", lambda: {"fleet": fleet})
     with pytest.raises(UnavailableError, match="cannot read"):
         controller_client.status(fleet)
+
+
+def test_one_that_has_answered_and_is_done_before_it_is_asked_again_was_there(host, fleet, controller, monkeypatch):
+    status, silent = controller.status, {"fleet": fleet}  # which no version reads
+    answers = chain([silent, status()], repeat(silent))
+    monkeypatch.setattr(controller, "status", lambda: next(answers))
+    host.ensure_controller(fleet, is_wanted=lambda: True)
 
 
 def test_the_end_of_the_log_of_a_controller_that_cannot_start_is_quoted(host, fleet):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from fleetctl.clock import SYSTEM_CLOCK
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _ROOT = Path(__file__).resolve().parents[2]
 SPOT = {"karpenter.sh/capacity-type": "spot"}
@@ -45,9 +45,11 @@ class TestCluster:
         until(lambda: self._has_account(name), f"namespace {name} has its service account")
         return name
 
-    def node(self, name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, zone: str = "zone-a") -> None:
+    def node(
+        self, name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, zone: str = "zone-a", pods: int = 200
+    ) -> None:
         """Create a node with GPUs, and wait until it takes pods."""
-        capacity = {"cpu": "64", "memory": "512Gi", "pods": "200", "nvidia.com/gpu": str(gpus)}
+        capacity = {"cpu": "64", "memory": "512Gi", "pods": str(pods), "nvidia.com/gpu": str(gpus)}
         shown = {
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
             "topology.kubernetes.io/zone": zone, "nvidia.com/gpu.product": GPU, **(labels or {}),
@@ -111,9 +113,30 @@ def running_cluster(assets: Path) -> Iterator[TestCluster]:
         process.communicate(timeout=60)
 
 
-def until(is_so: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
-    """Wait until something is so."""
-    end_s = SYSTEM_CLOCK.monotonic_s() + within_s
-    while not is_so():
-        assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not so in {within_s:g} s: {what}"
-        SYSTEM_CLOCK.sleep_blocking(0.1)
+def remove_namespaces(cluster: TestCluster, *names: str) -> None:
+    """Have namespaces deleted, with what of the cluster bears their names; return once none of their pods is left.
+
+    A namespace itself may stay for minutes: its controller looks again only after half of the longest grace that its pods had.
+    So no other test may need its name.
+    """
+    roles = client.RbacAuthorizationV1Api(cluster.api)
+    for listed, delete in (
+        (roles.list_cluster_role, roles.delete_cluster_role),
+        (roles.list_cluster_role_binding, roles.delete_cluster_role_binding),
+    ):
+        for each in listed().items:
+            if each.metadata.name.startswith(tuple(f"{name}{sign}" for name in names for sign in "-.")):
+                delete(each.metadata.name)
+    there = {each.metadata.name for each in cluster.core.list_namespace().items} & {*names}
+    for name in there:
+        cluster.core.delete_namespace(name)
+    # From now on controllers make no pod there; those that they made until now have their own grace.
+    until(lambda: not [name for name in there if _has_pods(cluster, name)], f"no pod is left in {there}", within_s=60)
+
+
+def _has_pods(cluster: TestCluster, namespace: str) -> bool:
+    """Have the pods of a namespace deleted at once; return whether there were any."""
+    found = cluster.core.list_namespaced_pod(namespace).items
+    if found:
+        cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+    return bool(found)

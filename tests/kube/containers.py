@@ -7,14 +7,19 @@ import base64
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
 
+from fleetctl.clock import SYSTEM_CLOCK
+
 if TYPE_CHECKING:
     from tests.kube.api import Api, Object
 
+_LEADER = "LWS_LEADER_ADDRESS"
+_RESOLVED_WITHIN_S = 60.0
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
@@ -33,7 +38,24 @@ async def environment_of(api: Api, pod: Object, container: Object, address: str)
             found[entry["name"]] = base64.b64decode(secret["data"][reference["key"]]).decode()
         else:
             found[entry["name"]] = expanded(entry.get("value", ""), found)
+    if _LEADER in found:
+        found[_LEADER] = await _resolved(api, pod, found[_LEADER], address)
     return found
+
+
+async def _resolved(api: Api, pod: Object, name: str, address: str) -> str:
+    """Return a pod's address by its name behind a headless service, as the cluster's DNS would, which is not run here."""
+    first = name.partition(".")[0]
+    if first == pod["metadata"]["name"]:
+        return address
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_RESOLVED_WITHIN_S):
+            while True:
+                found = await api.get(f"{_home(pod)}/pods/{first}")
+                if found is not None and (known := found.get("status", {}).get("podIP")):
+                    return str(known)
+                await SYSTEM_CLOCK.sleep(0.2)
+    raise LookupError(f"{name} does not resolve")
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import socket
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.api import Api
 from tests.kube.certificates import make_certificates
 from tests.kube.processes import start
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,7 +46,7 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Have all four ready, and the default namespace with its service account."""
-        self.port, client, peer, controllers, scheduler = free_ports(5)
+        self.port, client, peer, controllers, scheduler = (free_port() for _ in range(5))
         await self._start_api(client, peer)
         api = self.api()
         try:
@@ -63,7 +62,7 @@ class ControlPlane:
 
     async def start_api_alone(self) -> None:
         """Have the API server ready, and etcd: enough for what runs no pods."""
-        self.port, client, peer = free_ports(3)
+        self.port, client, peer = (free_port() for _ in range(3))
         await self._start_api(client, peer)
 
     async def _start_api(self, client: int, peer: int) -> None:
@@ -107,6 +106,11 @@ class ControlPlane:
             "--authorization-mode=RBAC", "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={at}/sa.key", f"--service-account-key-file={at}/sa.pub",
             "--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP",
+            f"--requestheader-client-ca-file={at}/front-proxy-ca.crt",
+            "--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={at}/front-proxy-client.crt",
+            f"--proxy-client-key-file={at}/front-proxy-client.key",
             *self.api_server_options,
         )  # fmt: skip
 
@@ -120,6 +124,8 @@ class ControlPlane:
             "kube-controller-manager", *common, f"--secure-port={controllers}", f"--cert-dir={at}/controllers",
             f"--service-account-private-key-file={at}/sa.key", f"--root-ca-file={at}/ca.crt",
             "--use-service-account-credentials=true", "--controllers=*,-nodeipam,-route,-cloud-node-lifecycle",
+            # By default they look every 15 s, and hold on for 5 min.
+            "--horizontal-pod-autoscaler-sync-period=2s", "--horizontal-pod-autoscaler-downscale-stabilization=4s",
         )  # fmt: skip
         await self._start("kube-scheduler", *common, f"--secure-port={scheduler}", f"--cert-dir={at}/scheduler")
 
@@ -158,16 +164,3 @@ class ControlPlane:
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "admin"}}],
         }
         self.kubeconfig.write_text(json.dumps(config))
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports nobody has; the kernel gives them to no outgoing connection while they are all held."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind((_LOOPBACK, 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            with closing(each):
-                pass

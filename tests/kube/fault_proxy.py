@@ -43,16 +43,19 @@ class FaultProxy:
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by method and path
     held: dict[str, threading.Event] = field(default_factory=dict)  # by path, what was held until when
     answers: list[tuple[str, str, int]] = field(default_factory=list)  # of what was passed on, in order
-    choose: Callable[[str, str], Fault | None] = lambda *_: None  # by method and path, for what no fault waits for
+    # By method (WATCH for a watch) and path, for what no fault waits for.
+    choose: Callable[[str, str], Fault | None] = lambda *_: None
+    _watches: set[asyncio.Transport] = field(default_factory=set)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; a fault strikes once."""
         self.calls[request.method, request.path] += 1
-        fault = next((f for f in self.faults if f.method == request.method and request.path.endswith(f.path)), None)
+        verb = "WATCH" if "watch" in request.query else request.method
+        fault = next((f for f in self.faults if f.method == verb and request.path.endswith(f.path)), None)
         if fault is not None:
             self.faults.remove(fault)
         else:
-            fault = self.choose(request.method, request.path)
+            fault = self.choose(verb, request.path)
         if fault is None:
             return await self._passed_on(request)
         if fault.until is not None:
@@ -75,10 +78,20 @@ class FaultProxy:
         async with self.session.request(request.method, url, headers=headers, data=body) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
             if "watch" in request.query:
-                return await _streamed(request, answer, kept)
+                assert request.transport is not None
+                self._watches.add(request.transport)
+                try:
+                    return await _streamed(request, answer, kept)
+                finally:
+                    self._watches.discard(request.transport)
             body = await answer.read()
             self.answers.append((request.method, request.path, answer.status))
             return web.Response(status=answer.status, headers=kept, body=body)
+
+    def cut_watches(self) -> None:
+        """Cut every watch that is open."""
+        for each in tuple(self._watches):
+            each.abort()
 
 
 async def _streamed(

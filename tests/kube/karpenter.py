@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,14 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.kube.assets import client_program, control_plane_assets
-from tests.kube.cluster import TestCluster, until
-from tests.kube.control_plane import free_ports
-from tests.kube.processes import end_with_parent
+from tests.kube.processes import running
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from tests.kube.cluster import TestCluster
 
 GROUP, VERSION = "karpenter.sh", "v1"
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
@@ -37,7 +37,7 @@ def running_karpenter(cluster: TestCluster) -> Iterator[None]:
         pytest.skip(f"no definitions of {', '.join(_CRDS)} (NAME.yaml) in {definitions}")
     for name in _CRDS:
         define(cluster, yaml.safe_load((definitions / f"{name}.yaml").read_text()))
-    health, metrics = free_ports(2)
+    health, metrics = (free_port() for _ in range(2))
     types = cluster.directory / "instance-types.json"
     types.write_text(json.dumps([_instance_type()]))
     env = {
@@ -45,7 +45,7 @@ def running_karpenter(cluster: TestCluster) -> Iterator[None]:
         "HEALTH_PROBE_PORT": str(health), "METRICS_PORT": str(metrics), "BATCH_IDLE_DURATION": "200ms",
         "BATCH_MAX_DURATION": "2s", "LOG_LEVEL": "error", "INSTANCE_TYPES_FILE_PATH": str(types),
     }  # fmt: skip
-    with _started(program, env, cluster.directory / "karpenter.log") as process:
+    with running(program, env=env, log=cluster.directory / "karpenter.log") as process:
         try:
             until(lambda: process.poll() is not None or _is_ready(health), "Karpenter is ready")
             assert process.poll() is None, (cluster.directory / "karpenter.log").read_text()[-2000:]
@@ -106,20 +106,6 @@ def brought(cluster: TestCluster) -> dict[str, str]:
     """Return the nodes that Karpenter has brought, each with how it was bought."""
     nodes = cluster.core.list_node(label_selector="karpenter.sh/nodepool").items
     return {each.metadata.name: each.metadata.labels["karpenter.sh/capacity-type"] for each in nodes}
-
-
-@contextmanager
-def _started(program: Path, env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            [str(program)], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            preexec_fn=end_with_parent,  # noqa: PLW1509  # no thread of ours holds a lock that prctl would take
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(30)
 
 
 def define(cluster: TestCluster, definition: dict[str, Any]) -> None:

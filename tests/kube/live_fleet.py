@@ -16,9 +16,11 @@ import httpx
 from kubernetes import client
 
 from fleetctl.state.sqlite import SqliteStore
-from fleetctl_kubernetes.settings import REPLICA, fleet_labels, selector
-from tests.e2e.fleet import Home, free_port, live_replicas
-from tests.kube.cluster import TestCluster, until
+from fleetctl_kubernetes.settings import FLEET, OWNER, REPLICA, fleet_labels, selector
+from tests.e2e.fleet import Home, live_replicas
+from tests.kube.cluster import TestCluster
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,15 +52,12 @@ gateway: {host: 127.0.0.1, port: PORT}
 """
 
 
-class Traffic:
-    """Requests one after the other, from three clients, until it is left; every other one is a stream."""
+class Senders:
+    """Threads that run until it is left."""
 
-    def __init__(self, port: int) -> None:
-        self.answered = 0
-        self.failures: list[str] = []
-        self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    def __init__(self, *threads: threading.Thread) -> None:
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._send) for _ in range(3)]
+        self._threads = threads
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -69,6 +68,20 @@ class Traffic:
         self._over.set()
         for thread in self._threads:
             thread.join(60)
+
+
+class Traffic(Senders):
+    """Requests one after the other, from each client, until it is left; every other one is a stream.
+
+    Of the lane that is named, else of the one that the gateway chooses.
+    """
+
+    def __init__(self, port: int, *, lane: str = "", clients: int = 3) -> None:
+        super().__init__(*(threading.Thread(target=self._send) for _ in range(clients)))
+        self.answered = 0
+        self.failures: list[str] = []
+        self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        self._headers = {"x-fleetctl-lane": lane} if lane else {}
 
     def _send(self) -> None:
         with httpx.Client(timeout=60) as sender:
@@ -82,7 +95,7 @@ class Traffic:
             "stream": is_stream, **({"stream_options": {"include_usage": True}} if is_stream else {}),
         }  # fmt: skip
         try:
-            answer = sender.post(self._url, json=body)
+            answer = sender.post(self._url, json=body, headers=self._headers)
         except httpx.HTTPError as exc:
             self.failures.append(repr(exc))
             return
@@ -122,7 +135,11 @@ class LiveFleet:
     @cached_property
     def owner(self) -> str:
         """Whose the pods are: its store's."""
-        (path,) = self.home.root.rglob("state.db")
+        here = list(self.home.root.rglob("state.db"))
+        if not here:  # its state is in the cluster: the pods say it
+            pods = self.cluster.core.list_namespaced_pod(self.namespace, label_selector=f"{FLEET}={self.name}").items
+            return str(pods[0].metadata.labels[OWNER])
+        (path,) = here
         store = SqliteStore(path)
         try:
             return store.owner
@@ -178,22 +195,37 @@ class LiveFleet:
 
 
 @contextmanager
-def live_fleet(cluster: TestCluster, name: str, *, namespace: str = "", replicas: int = 3) -> Iterator[LiveFleet]:
-    """Bring a fleet up, in a namespace of its name where none is named; take it down, and that namespace with it."""
+def live_fleet(
+    cluster: TestCluster,
+    name: str,
+    *,
+    namespace: str = "",
+    replicas: int = 3,
+    server: str = "",
+    variables: dict[str, str] | None = None,
+    names_namespace: bool = True,
+) -> Iterator[LiveFleet]:
+    """Bring a fleet up, in a namespace of its name where none is named; take it down, and that namespace with it.
+
+    Its calls go to `server` where one is named, which stands before the API server. Its profile names the namespace, or
+    leaves that to the kubeconfig.
+    """
     is_owned, namespace = not namespace, namespace or name
     root = Path(tempfile.mkdtemp(prefix="fo-"))
     port, profile = free_port(), root / "profile.yaml"
     if is_owned:
         cluster.namespace(name)
         _make_operator(cluster, name)
-    home = Home(root=root, env={"KUBECONFIG": str(root / "kubeconfig")})
+    home = Home(root=root, env={"KUBECONFIG": str(root / "kubeconfig"), **(variables or {})})
     settings = {"NAMESPACE": namespace, "NAME": name, "COUNT": str(replicas), "PORT": str(port)}
     text = PROFILE
+    if not names_namespace:
+        text = text.replace("namespace: NAMESPACE, ", "")
     for key, value in settings.items():
         text = text.replace(key, value)
     profile.write_text(text)
     fleet = LiveFleet(cluster, home, name, namespace, port, profile, replicas)
-    (root / "kubeconfig").write_text(_kubeconfig(cluster, fleet.token_file))
+    (root / "kubeconfig").write_text(_kubeconfig(cluster, fleet, server))
     fleet.new_token()
     try:
         home.fleetctl("up", str(profile), "--yes", timeout_s=240)
@@ -222,7 +254,8 @@ def _make_operator(cluster: TestCluster, namespace: str) -> None:
     )
 
 
-def _kubeconfig(cluster: TestCluster, token_file: Path) -> str:
-    written: dict[str, Any] = json.loads(cluster.kubeconfig.read_text())
-    written["users"][0]["user"] = {"tokenFile": str(token_file)}
+def _kubeconfig(cluster: TestCluster, fleet: LiveFleet, server: str) -> str:
+    written: dict[str, Any] = json.loads(cluster.kubeconfig_to(server) if server else cluster.kubeconfig.read_text())
+    written["users"][0]["user"] = {"tokenFile": str(fleet.token_file)}
+    written["contexts"][0]["context"]["namespace"] = fleet.namespace
     return json.dumps(written)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import socket
-import subprocess
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,16 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.kube.assets import client_program, definition_file
-from tests.kube.cluster import TestCluster, until
-from tests.kube.control_plane import free_ports
 from tests.kube.karpenter import define
-from tests.kube.processes import end_with_parent
+from tests.kube.processes import running
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.kube.cluster import TestCluster
 
 _KIND = "leaderworkerset.x-k8s.io"
 _CRD = f"{_KIND}_leaderworkersets.yaml"
@@ -33,33 +34,29 @@ def running_lws(cluster: TestCluster) -> Iterator[None]:
     program, definition = client_program("lws-controller"), definition_file(_CRD)
     crd = yaml.safe_load(definition.read_text())
     define(cluster, crd)
-    hook, health = free_ports(2)
+    hook, health = (free_port() for _ in range(2))
     home = cluster.directory / "lws"
     home.mkdir(exist_ok=True)
     for name in ("crt", "key"):  # the API server's own: it is of the tests' authority, for 127.0.0.1
         (home / f"tls.{name}").write_bytes((cluster.directory / f"server.{name}").read_bytes())
     (home / "lws.yaml").write_text(yaml.safe_dump(_configuration(home, hook, health)))
-    with (home / "log").open("ab") as out:
-        process = subprocess.Popen(
-            [str(program), "--kubeconfig", str(cluster.kubeconfig), "--config", str(home / "lws.yaml")],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            preexec_fn=end_with_parent,  # noqa: PLW1509  # no thread of ours holds a lock that prctl would take
-        )  # fmt: skip
-    admission = client.AdmissionregistrationV1Api(cluster.api)
-    try:
-        until(lambda: process.poll() is not None or _is_ready(health, hook), "the LeaderWorkerSet controller is ready")
-        assert process.poll() is None, (home / "log").read_text()[-2000:]
-        admission.create_mutating_webhook_configuration(_hooks(cluster, "mutate", hook))
-        admission.create_validating_webhook_configuration(_hooks(cluster, "validate", hook))
-        yield
-    finally:
-        client.ApiextensionsV1Api(cluster.api).delete_custom_resource_definition(crd["metadata"]["name"])
-        until(lambda: not _has(cluster, crd["metadata"]["name"]), "the kind has gone")
-        with suppress(ApiException):  # it was not ready
-            admission.delete_mutating_webhook_configuration("lws-mutate")
-            admission.delete_validating_webhook_configuration("lws-validate")
-        process.kill()
-        process.wait(30)
+    admission, log = client.AdmissionregistrationV1Api(cluster.api), home / "log"
+    argv = (program, "--kubeconfig", cluster.kubeconfig, "--config", home / "lws.yaml")
+    with running(*argv, log=log) as process:
+        try:
+            until(
+                lambda: process.poll() is not None or _is_ready(health, hook), "the LeaderWorkerSet controller is ready"
+            )
+            assert process.poll() is None, log.read_text()[-2000:]
+            admission.create_mutating_webhook_configuration(_hooks(cluster, "mutate", hook))
+            admission.create_validating_webhook_configuration(_hooks(cluster, "validate", hook))
+            yield
+        finally:
+            client.ApiextensionsV1Api(cluster.api).delete_custom_resource_definition(crd["metadata"]["name"])
+            until(lambda: not _has(cluster, crd["metadata"]["name"]), "the kind has gone")
+            with suppress(ApiException):  # it was not ready
+                admission.delete_mutating_webhook_configuration("lws-mutate")
+                admission.delete_validating_webhook_configuration("lws-validate")
 
 
 def _configuration(home: Path, hook: int, health: int) -> dict[str, Any]:

@@ -164,9 +164,9 @@ class PodWorker:
             await self._report()
             await SYSTEM_CLOCK.sleep(0.3)
             return await self._once(container) if not self._ending else 1
-        variables = {name: turned(value, mounts) for name, value in variables.items()} | variables_of(mounts)
+        variables = {name: turned(value, mounts) for name, value in variables.items()} | variables_of(self._api, mounts)
         words = [turned(word, mounts) for word in words_of(container.spec, variables)]
-        words = with_root(container.spec, words, mounts.values())
+        words = with_root(container.spec, words, mounts)
         if self._fault() == "CrashLoopBackOff":
             words = ["false"]
         try:
@@ -322,6 +322,9 @@ class PodWorker:
             ("ContainersReady", is_ready),
             ("Ready", is_ready and not self._ending),
         ]
+        # What others say of it stays: the scheduler, whoever evicts it.
+        own = {kind for kind, _ in conditions}
+        others = [each for each in self.pod.get("status", {}).get("conditions") or () if each["type"] not in own]
         status: Object = {
             "phase": self._phase,
             "hostIP": self._addresses.node,
@@ -330,7 +333,8 @@ class PodWorker:
             "startTime": self.pod["metadata"]["creationTimestamp"],
             "conditions": [
                 {"type": kind, "status": str(is_so), "lastTransitionTime": _now()} for kind, is_so in conditions
-            ],
+            ]
+            + others,
             "containerStatuses": [each.shown() for each in self._containers],
         }
         if status != self._shown:

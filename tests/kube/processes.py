@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import signal
+import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -37,3 +39,18 @@ async def start(
             start_new_session=True,
             preexec_fn=end_with_parent,
         )
+
+
+@contextmanager
+def running(*argv: str | Path, log: Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a program run that writes to `log`; it is killed in the end, and ends with us."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [*map(str, argv)], env=None if env is None else dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            preexec_fn=end_with_parent,  # noqa: PLW1509  # no thread of ours holds a lock that prctl would take
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)

@@ -49,7 +49,7 @@ def test_every_addition_is_accepted_by_its_own_schema(cluster: TestCluster, tmp_
         path.write_text(text)
         run("kubectl", *kubectl, "apply", "--server-side", "-f", str(path), home=tmp_path)
         run("kubectl", *kubectl, "wait", "--for=condition=Established", "--timeout=60s", "-f", str(path), home=tmp_path)
-    every = KubernetesAdditions(kinds=frozenset(KubernetesAddition))
+    every = KubernetesAdditions(kinds=frozenset(KubernetesAddition), image="tests/fleetctl:1")
     profile, plan = fleets.one_of_each()
     render_to(plugins_site(), profile, plan, tmp_path / "out", target=RenderTarget.KUBERNETES, additions=every)
     written = tmp_path / "out/kubernetes"
@@ -61,5 +61,5 @@ def test_every_addition_is_accepted_by_its_own_schema(cluster: TestCluster, tmp_
     lanes = len(plan.lanes)
     kinds = {each["kind"] for each in documents}
     assert {"ScaledObject", "InferencePool", "InferenceObjective", "PodMonitor", "PrometheusRule"} <= kinds
-    # A class, six objects, a ScaledObject, a pool, its picker's settings, two objectives and a monitor each; the fleet's two.
-    assert printed.count("serverside-applied (server dry run)") == len(documents) == lanes * 13 + 2
+    # A class, six objects, a ScaledObject, a pool, its picker's settings, two objectives and a monitor each; the fleet's two, and the four that rank pods.
+    assert printed.count("serverside-applied (server dry run)") == len(documents) == lanes * 13 + 6

@@ -14,11 +14,13 @@ from fleetctl.model.preflight import PlannedNodes, Verdict
 from fleetctl.testing.orders import create, listed
 from fleetctl_kubernetes.provider import KubernetesProvider
 from fleetctl_kubernetes.settings import pod_name
-from tests.kube.cluster import TestCluster, until
 from tests.kube.test_provider import FLEET, OWNER, Space, described, order
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.kube.cluster import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

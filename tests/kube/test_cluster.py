@@ -13,8 +13,8 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.assets import control_plane_assets
-from tests.kube.cluster import until
 from tests.kube.pods import FAULT
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,7 +193,7 @@ with running_cluster(Path(sys.argv[1])) as cluster:
     cluster.namespace("x")
     sleeper = {"name": "s", "image": "tests/sleep:1", "command": ["sleep", "7531"]}
     cluster.core.create_namespaced_pod("x", {"metadata": {"name": "p"}, "spec": {"containers": [sleeper]}})
-    from tests.kube.cluster import until
+    from tests.waiting import until
     until(lambda: cluster.core.read_namespaced_pod("p", "x").status.phase == "Running", "it runs")
     print(cluster.directory, cluster.process.pid, flush=True)
     sys.stdin.read()

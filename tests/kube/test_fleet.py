@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 from openai import OpenAI
 
 from fleetctl_kubernetes.settings import FLEET, REPLICA
-from tests.e2e.fleet import Home, free_port, live_replicas
-from tests.kube.cluster import until
+from tests.e2e.fleet import Home, live_replicas
+from tests.kube.live_fleet import Traffic
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,42 +130,3 @@ def test_up_creates_nothing_where_the_namespace_does_not_exist(home: Home, tmp_p
     assert f"{ABSENT} does not exist" in ran.err
     assert f"kubectl create namespace {ABSENT}" in ran.err
     assert elsewhere.query("ls") == []
-
-
-class Traffic:
-    """Requests one after the other, from three clients, until it is left; what became of them."""
-
-    def __init__(self, port: int) -> None:
-        self.answered = 0
-        self.failures: list[str] = []
-        self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._send) for _ in range(3)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(60)
-
-    def _send(self) -> None:
-        body = {
-            "model": "meta-llama/Llama-3.1-8B-Instruct",
-            "messages": [{"role": "user", "content": "tell me something"}],
-            "max_tokens": 40,
-        }
-        with httpx.Client(timeout=60) as client:
-            while not self._over.is_set():
-                try:
-                    answer = client.post(self._url, json=body)
-                except httpx.HTTPError as exc:
-                    self.failures.append(repr(exc))
-                    continue
-                if answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 40:
-                    self.answered += 1
-                else:
-                    self.failures.append(f"{answer.status_code} {answer.headers} {answer.text}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
 
 pytestmark = [pytest.mark.timeout(240)]
-EVERY = KubernetesAdditions(kinds=frozenset(KubernetesAddition))
+EVERY = KubernetesAdditions(kinds=frozenset(KubernetesAddition), image="tests/fleetctl:1")
 chosen = pytest.mark.parametrize("additions", [NO_ADDITIONS, EVERY], ids=["alone", "with everything"])
 BRACES = '{"chat_template": "{{ messages }} {% if $x %}"}'
 

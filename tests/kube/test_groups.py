@@ -21,16 +21,18 @@ from fleetctl_kubernetes.group_members import NAME as GROUP_NAME
 from fleetctl_kubernetes.manifest import OWN_ADDRESS
 from fleetctl_kubernetes.provider import KubernetesProvider
 from fleetctl_kubernetes.settings import pod_name
-from tests.kube.cluster import TestCluster, until
 from tests.kube.lws import running_lws
 from tests.kube.test_lane_objects import addresses, keeps
 from tests.kube.test_provider import FLEET, OWNER, SPOT, Space, described, order
 from tests.providers.contract import test_machines
 from tests.providers.contract.cases import Case
 from tests.render import fleets
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.kube.cluster import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -107,7 +109,7 @@ def test_where_the_kind_is_not_installed_groups_are_refused_plainly(cluster: Tes
         planned = PlannedNodes(offering=sold, count=1, to_create=1, gpu_count=1, node_count=3)
         found = {each.name: each for each in await provider.capabilities.preflight.findings((planned,))}
         assert found["groups"].verdict is Verdict.FAIL
-        assert found["GPUs"].detail.startswith("3 of")
+        assert found["GPUs"].detail.startswith("the plan takes 3 of")
         assert await listed(provider, owner=OWNER, fleet=FLEET) == ()
 
     try:
@@ -135,7 +137,7 @@ def vllm_over_two_nodes() -> dict[str, Any]:
     planned = replace(planned, launch=replace(planned.launch, pipeline_parallel=2))
     engine = load_engine("vllm")
     command = engine.launch(plan=plan, lane=lane, lane_plan=planned, host=OWN_ADDRESS, port=8000)
-    container = container_launch(engine, command, lane, model=planned.launch.model)
+    container = container_launch(engine, command, lane, planned.launch)
     return {
         "argv": command.argv, "member_argv": command.member_argv, "container": container, "node_count": 2,
         "gpu_count": 1, "offering": SPOT, "health_path": engine.health_path, "start_timeout_s": 600.0,
@@ -148,12 +150,27 @@ def test_vllm_is_started_on_every_node_with_its_rank_and_its_leaders_address(spa
         node = await create(provider, order("t-1", **vllm_over_two_nodes()))
         name = pod_name(OWNER, "t-1")
         assert (node.id, node.machine_id, node.members) == (name, f"{name}-0", (f"{name}-0-1",))
-        until(lambda: len(space.cluster.names(space.name)) == 2, "both pods are there", within_s=150)
 
     asyncio.run(scenario())
     name = pod_name(OWNER, "t-1")
-    for rank, pod_of_rank in enumerate((f"{name}-0", f"{name}-0-1")):
-        (container,) = space.cluster.core.read_namespaced_pod(pod_of_rank, space.name).spec.containers
+    listed_pods = space.cluster.core.list_namespaced_pod
+
+    # One listing of both: vLLM ends at once where there are no GPUs, and then the whole group is made anew.
+    def both() -> list[Any]:
+        pods = {pod.metadata.name: pod for pod in listed_pods(space.name).items}
+        return (
+            [pods[each] for each in (f"{name}-0", f"{name}-0-1")] if set(pods) == {f"{name}-0", f"{name}-0-1"} else []
+        )
+
+    found: list[list[Any]] = []
+
+    def look() -> list[Any]:
+        found.append(both())
+        return found[-1]
+
+    until(look, "both pods are there", within_s=150)
+    for rank, pod in enumerate(found[-1]):
+        (container,) = pod.spec.containers
         env = {each.name: each.value for each in container.env}
         assert env["LWS_LEADER_ADDRESS"] == f"{name}-0.{name}.{space.name}"
         assert (env["LWS_WORKER_INDEX"], env["LWS_GROUP_SIZE"]) == (str(rank), "2")
@@ -183,6 +200,7 @@ def test_a_group_is_behind_its_service_by_its_leader_and_drains_when_one_of_its_
         assert (noticed.notice.kind, noticed.notice.takes_node) == (NoticeKind.INTERRUPTION, True)
         gone = await described(provider, "t-1", lambda node: node.state is NodeState.GONE, "it has gone")
         assert gone.exit_reason == f"{node.members[1]}: EvictionByEvictionAPI"
+        assert gone.taken_by.startswith("the eviction API")
         assert [each.state for each in await listed(provider, owner=OWNER, fleet=FLEET)] == [NodeState.GONE]
         until(lambda: space.cluster.names(space.name) == [], "none is made anew")
 

@@ -20,6 +20,7 @@ from fleetctl.catalogue.kubernetes_rights import (
     CLAIM_NODE_RIGHTS,
     CLAIM_RIGHTS,
     GROUP_RIGHTS,
+    IDENTITY_RIGHTS,
     NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
@@ -29,10 +30,12 @@ from fleetctl.catalogue.kubernetes_rights import (
     STATE_RIGHTS,
 )
 from fleetctl_kubernetes.settings import REPLICA
-from tests.e2e.fleet import Home, free_port
-from tests.kube.cluster import until
+from tests.e2e.fleet import Home
 from tests.kube.test_render import kubectl
+from tests.living_profiles import placed_profile
 from tests.own_processes import processes_under
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,25 +47,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 NAMESPACE = "inside"
 KEY = "sk-of-the-tests"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-PROFILE = """
-apiVersion: fleetctl/v1
-name: kept
-model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
-engine: emulator
-emulator: {flavour: vllm, startup: 500ms, speed: 4}
-provider: kubernetes
-workload:
-  peak_rps: 2
-  prompt_tokens: {p50: 300, p99: 2000}
-  output_tokens: {p50: 64, p99: 200}
-lanes:
-  short:
-    slo: {ttft: {p99: 1s}, itl: {p99: 90ms}}
-    max_wait: 10s
-    replicas: {min: 1, max: 1}
+PROFILE = placed_profile(
+    "kept",
+    provider="kubernetes",
+    replicas="min: 1, max: 1",
+    keys="""\
 capacity: {gpus: [L40S], on_demand: minimum, max_nodes: 4}
 gateway: {host: 0.0.0.0, port: PORT, api_keys: [env:LLM_KEY]}
-"""
+""",
+)
 
 
 @pytest.fixture
@@ -113,6 +106,7 @@ def test_the_service_account_may_do_what_is_needed_and_nothing_else(cluster: Tes
 
     granted = {
         *RIGHTS,
+        *IDENTITY_RIGHTS,
         *NETWORK_RIGHTS,
         *GROUP_RIGHTS,
         *CLAIM_RIGHTS,

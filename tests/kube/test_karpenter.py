@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.fleet import Home, free_port, live_replicas
-from tests.kube.cluster import TestCluster, until
+from tests.e2e.fleet import Home, live_replicas
 from tests.kube.karpenter import brought, delete, listed, node_pool, running_karpenter
-from tests.kube.test_fleet import Traffic
+from tests.kube.live_fleet import Traffic
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.kube.cluster import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.node import NodeState
 from fleetctl.testing.orders import create, listed
 from fleetctl_kubernetes.manifest import OWN_ADDRESS
-from fleetctl_kubernetes.settings import lane_name, pod_name
+from fleetctl_kubernetes.settings import LANE as LABEL, REPLICA, lane_name, pod_name
 from tests.kube.test_provider import FLEET, OWNER, Space, order
 
 if TYPE_CHECKING:
@@ -64,9 +64,39 @@ def allowed(space: Space) -> int | None:
     return int(budget.status.disruptions_allowed) if is_counted else None
 
 
-def addresses(space: Space) -> set[str]:
+def wants(provider: KubernetesProvider, count: int) -> None:
+    """Say as a controller does how many replicas the lane is to have."""
+    assert provider.capabilities.targets is not None
+    provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted={LANE: count}, moved={})
+
+
+def floor(space: Space, name: str = NAME) -> int:
+    return int(space.policy.read_namespaced_pod_disruption_budget(name, space.name).spec.min_available)
+
+
+def evict(space: Space, token: str) -> None:
+    name = pod_name(OWNER, token)
+    space.cluster.core.create_namespaced_pod_eviction(name, space.name, {"metadata": {"name": name}})
+
+
+def held(space: Space, token: str) -> bool:
+    """Try to evict a pod; return whether its lane's budget holds it."""
+    try:
+        evict(space, token)
+    except ApiException as refused:
+        if refused.status != 429 or "disruption budget" not in refused.body:
+            raise
+        return True
+    return False
+
+
+def is_there(space: Space, token: str) -> bool:
+    return pod_name(OWNER, token) in space.cluster.names(space.name)
+
+
+def addresses(space: Space, name: str = NAME) -> set[str]:
     slices = client.DiscoveryV1Api(space.cluster.api).list_namespaced_endpoint_slice(
-        space.name, label_selector=f"kubernetes.io/service-name={NAME}"
+        space.name, label_selector=f"kubernetes.io/service-name={name}"
     )
     ready = [each for piece in slices.items for each in piece.endpoints or () if each.conditions.ready]
     return {address for each in ready for address in each.addresses}
@@ -81,15 +111,105 @@ def test_a_lanes_pods_are_behind_its_service_and_evicted_one_at_a_time(space: Sp
         nodes = await listed(provider, owner=OWNER, fleet=FLEET)
         await keeps(provider, lambda: addresses(space) == {node.host for node in nodes}, "all are behind the Service")
 
-        def evict(token: str) -> None:
-            name = pod_name(OWNER, token)
-            space.cluster.core.create_namespaced_pod_eviction(name, space.name, {"metadata": {"name": name}})
+        evict(space, "t-1")
+        assert held(space, "t-2")
 
-        evict("t-1")
-        with pytest.raises(ApiException) as refused:
-            evict("t-2")
-        assert refused.value.status == 429
-        assert "disruption budget" in refused.value.body
+    asyncio.run(scenario())
+
+
+def test_who_drains_a_lane_waits_for_substitutes_however_many_are_left(space: Space) -> None:
+    async def scenario() -> None:
+        provider = await space.prepared()
+        for number in (1, 2, 3):
+            await create(provider, order(f"t-{number}", replica_id=f"r{number}", lane=LANE, argv=LISTENS))
+        wants(provider, 3)
+        await keeps(provider, lambda: allowed(space) == 1, "one of the three may be evicted")
+        evict(space, "t-1")
+        await keeps(provider, lambda: not is_there(space, "t-1"), "the first has gone")
+        for _ in range(20):  # the listings of some six seconds, which show two
+            await listed(provider, owner=OWNER, fleet=FLEET)
+            assert held(space, "t-2")
+            await SYSTEM_CLOCK.sleep(0.3)
+        # Another controller finds the budget as it is, and lowers nothing by what it sees before it has decided.
+        again = space.provider()
+        assert again.capabilities.events is not None
+        first = asyncio.ensure_future(anext(aiter(again.capabilities.events.watch(owner=OWNER, fleet=FLEET))))
+        await keeps(again, first.done, "it watches")
+        await listed(again, owner=OWNER, fleet=FLEET)
+        assert floor(space) == 2
+        assert held(space, "t-2")
+        wants(again, 3)
+        await create(again, order("t-4", replica_id="r4", lane=LANE, argv=LISTENS))
+        await keeps(again, lambda: allowed(space) == 1, "the substitute is ready")
+        assert not held(space, "t-2")
+        assert held(space, "t-3")
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_follows_its_replica_to_the_lane_that_it_serves_and_back(space: Space) -> None:
+    def behind(lane: str) -> set[str]:
+        return addresses(space, lane_name(OWNER, FLEET, lane))
+
+    async def scenario() -> None:
+        provider = await space.prepared()
+        for number, lane in ((1, LANE), (2, LANE), (3, "long")):
+            await create(provider, order(f"t-{number}", replica_id=f"r{number}", lane=lane, argv=LISTENS))
+        assert provider.capabilities.targets is not None
+        at: dict[str, str] = {}
+
+        def are_reached(**lanes: set[str]) -> bool:
+            return all(behind(lane) == {at[each] for each in replicas} for lane, replicas in lanes.items())
+
+        async def assigned(moved: dict[str, str], **lanes: set[str]) -> None:
+            assert provider.capabilities.targets is not None
+            wanted = {lane: len(replicas) for lane, replicas in lanes.items()}
+            provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted=wanted, moved=moved)
+            await keeps(provider, lambda: are_reached(**lanes), f"{moved}: each lane's Service leads to its own")
+            await keeps(provider, lambda: are_guarded(wanted), f"{moved}: each lane's budget counts its own")
+
+        def are_guarded(wanted: dict[str, int]) -> bool:
+            return all(
+                floor(space, lane_name(OWNER, FLEET, lane)) == count - 1 for lane, count in wanted.items() if count
+            )
+
+        def have_addresses() -> bool:
+            pods = space.cluster.core.list_namespaced_pod(space.name).items
+            at.update({each.metadata.labels[REPLICA]: each.status.pod_ip for each in pods if each.status.pod_ip})
+            return len(at) == 3
+
+        await keeps(provider, have_addresses, "all run")
+        await assigned({}, short={"r1", "r2"}, long={"r3"})
+        await assigned({"r2": "long"}, short={"r1"}, long={"r2", "r3"})
+        await assigned({"r2": "batch"}, short={"r1"}, long={"r3"}, batch={"r2"})  # which has no pod of its own
+        await assigned({}, short={"r1", "r2"}, long={"r3"}, batch=set())
+        listing = await provider.list_nodes(owner=OWNER, fleet=FLEET)
+        assert [each for each in listing.warnings if "was changed" in each] == []
+        # Somebody's own idea of a lane is none of ours.
+        edit = {"metadata": {"labels": {LABEL: "another"}}}
+        space.cluster.core.patch_namespaced_pod(pod_name(OWNER, "t-1"), space.name, edit)
+        await keeps(provider, lambda: are_reached(short={"r1", "r2"}), "it is set back")
+        listing = await provider.list_nodes(owner=OWNER, fleet=FLEET)
+        assert [each for each in listing.warnings if "was changed" in each] != []
+
+    asyncio.run(scenario())
+
+
+def test_a_lane_that_is_scaled_down_or_ends_is_not_held_by_its_budget(space: Space) -> None:
+    async def scenario() -> None:
+        provider = await space.prepared()
+        for number in (1, 2, 3):
+            await create(provider, order(f"t-{number}", replica_id=f"r{number}", lane=LANE, argv=LISTENS))
+        wants(provider, 3)
+        await keeps(provider, lambda: allowed(space) == 1, "one of the three may be evicted")
+        wants(provider, 1)
+        await provider.stop(pod_name(OWNER, "t-1"), grace_s=1)
+        await keeps(provider, lambda: not is_there(space, "t-1") and floor(space) == 0, "it follows what is wanted")
+        # A lane of one is not held for ever: nobody would order a substitute for who has no notice.
+        await keeps(provider, lambda: not held(space, "t-2"), "one more may be evicted")
+        wants(provider, 0)
+        await provider.stop(pod_name(OWNER, "t-3"), grace_s=1)
+        await keeps(provider, lambda: not has(space) and not is_there(space, "t-3"), "all has gone")
 
     asyncio.run(scenario())
 
@@ -103,15 +223,13 @@ def test_what_somebody_edits_or_deletes_is_set_back_and_who_it_was_is_logged(
     async def scenario() -> None:
         provider = await space.prepared()
         await create(provider, order("t-1", lane=LANE))
+        wants(provider, 1)
         await keeps(provider, lambda: len(has(space)) == 2, "both are there")
         edit = {"spec": {"minAvailable": 7}}
         space.policy.patch_namespaced_pod_disruption_budget(NAME, space.name, edit, field_manager="somebody")
         core.delete_namespaced_service(NAME, space.name)
 
-        def floor() -> object:
-            return space.policy.read_namespaced_pod_disruption_budget(NAME, space.name).spec.min_available
-
-        await keeps(provider, lambda: floor() == 0 and len(has(space)) == 2, "both are as they were")
+        await keeps(provider, lambda: len(has(space)) == 2 and floor(space) == 0, "both are as they were")
 
     asyncio.run(scenario())
     assert f"PodDisruptionBudget {NAME} was changed" in caplog.text

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kube.cluster import until
 from tests.kube.live_fleet import Traffic, live_fleet
 from tests.kube.outages import OUTAGES
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

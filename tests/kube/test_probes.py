@@ -12,9 +12,9 @@ from fleetctl.model.node import NodeState
 from fleetctl.testing.orders import create, listed
 from fleetctl_kubernetes.manifest import OWN_ADDRESS
 from fleetctl_kubernetes.settings import pod_name
-from tests.kube.cluster import until
 from tests.kube.test_lane_objects import NAME, addresses, keeps
 from tests.kube.test_provider import FLEET, OWNER, Space, described, order
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

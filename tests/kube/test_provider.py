@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ from fleetctl.testing.orders import create, listed
 from fleetctl.testing.samples import node_request
 from fleetctl_kubernetes.provider import KubernetesProvider
 from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, ORDER, ClusterSettings, fleet_name, pod_name
-from tests.kube.cluster import GPU, TestCluster, until
+from tests.kube.cluster import GPU, TestCluster
 from tests.kube.pods import FAULT
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,12 +157,12 @@ def test_creators_killed_at_random_over_300_slots_leave_no_orphan_and_no_double(
             )
             for name in left
         }  # fmt: skip
-        for name, creator in running.items():
-            assert creator.stdout is not None
-            printed = [creator.stdout.readline() for _ in range(rng.randint(10, 60))]
+        lines = [rng.randint(10, 60) for _ in running]
+        # Each by a thread of its own: while one is read, the other would go on, and be done before it is killed.
+        with ThreadPoolExecutor(len(running)) as readers:
+            read = readers.map(_killed_after, running.values(), lines)
+        for (name, creator), (printed, rest) in zip(running.items(), read, strict=True):
             kills += "done\n" not in printed
-            creator.kill()
-            rest, _ = creator.communicate(timeout=60)
             assert creator.returncode in (0, -signal.SIGKILL)
             if "done\n" in printed or "done" in rest:
                 done.add(name)
@@ -175,6 +177,15 @@ def test_creators_killed_at_random_over_300_slots_leave_no_orphan_and_no_double(
     tokens = Counter(json.loads(pod.metadata.annotations[ORDER])["token"] for pod in pods)
     assert tokens == Counter(replica.id for replica in live)
     assert Counter(replica.node_id for replica in live) == Counter(pod.metadata.name for pod in pods)
+
+
+def _killed_after(creator: subprocess.Popen[str], lines: int) -> tuple[list[str], str]:
+    """Kill a creator once it has printed so many lines; return these, and what it had printed beside."""
+    assert creator.stdout is not None
+    printed = [creator.stdout.readline() for _ in range(lines)]
+    creator.kill()
+    rest, _ = creator.communicate(timeout=60)
+    return printed, rest
 
 
 def test_a_teardown_removes_every_object_of_ours_and_nothing_of_a_neighbours(space: Space) -> None:
@@ -262,9 +273,11 @@ def test_secrets_are_in_no_pod_and_go_with_it(space: Space) -> None:
 
 async def printed(provider: KubernetesProvider, text: str) -> str:
     """Return the log of the replica once a text is in it."""
+    logs = provider.capabilities.logs
+    assert logs is not None
     end_s = SYSTEM_CLOCK.monotonic_s() + 60.0
     while text not in (
-        log := (await provider.read_log(owner=OWNER, fleet=FLEET, replica_id="r1", after=None, bytes_max=1000)).text
+        log := (await logs.read_log(owner=OWNER, fleet=FLEET, replica_id="r1", after=None, bytes_max=1000)).text
     ):
         assert SYSTEM_CLOCK.monotonic_s() < end_s, f"not printed: {text}; but {log!r}"
         await SYSTEM_CLOCK.sleep(0.2)
@@ -278,12 +291,18 @@ def test_how_an_engine_ended_is_said_with_its_last_words(space: Space) -> None:
         await create(provider, order("killed", replica_id="r2", argv=("sh", "-c", "kill -9 $$")))
         await create(provider, order("starved", replica_id="r3"))
         await described(provider, "starved", lambda node: node.state is NodeState.RUNNING, "it runs")
-        space.annotate("starved", **{FAULT: "OOMKilled"})
+        limits = {"limits": [{"type": "Container", "default": {"memory": "16Gi"}}]}
+        space.cluster.core.create_namespaced_limit_range(space.name, {"metadata": {"name": "m"}, "spec": limits})
+        await create(provider, order("limited", replica_id="r4"))
+        await described(provider, "limited", lambda node: node.state is NodeState.RUNNING, "it runs")
         reasons = {}
-        for token in ("exits", "killed", "starved"):
+        for token in ("starved", "limited"):
+            space.annotate(token, **{FAULT: "OOMKilled"})
+        for token in ("exits", "killed", "starved", "limited"):
             node = await described(provider, token, lambda node: node.state is NodeState.GONE, f"{token} has ended")
             reasons[token] = node.exit_reason
-        assert reasons == {"exits": "exit 3", "killed": "signal 9", "starved": "OOMKilled"}
+        ran_out = {"starved": "OOMKilled, no limit of its own", "limited": "OOMKilled, limit 16GiB"}
+        assert reasons == {"exits": "exit 3", "killed": "signal 9", **ran_out}
         node = await described(provider, "exits", lambda _: True, "it is there")
         assert "no GPU found" in node.log_tail
         assert {node.state for node in await listed(provider, owner=OWNER, fleet=FLEET)} == {NodeState.GONE}
@@ -328,6 +347,7 @@ def test_an_eviction_is_a_notice_with_the_deadline_of_its_grace(space: Space) ->
         assert node.notice is not None
         assert node.notice.kind is NoticeKind.INTERRUPTION
         assert node.notice.takes_node
+        assert node.notice.taken_by.startswith("the eviction API")
         assert node.state is NodeState.STOPPING
 
     asyncio.run(scenario())

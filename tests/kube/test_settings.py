@@ -10,7 +10,8 @@ import pytest
 from fleetctl.plugins import configured, load_provider
 from fleetctl.testing.orders import create, listed
 from fleetctl.testing.samples import node_request
-from tests.kube.cluster import GPU, TestCluster, until
+from tests.kube.cluster import GPU, TestCluster
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from fleetctl.ports.provider import Provider

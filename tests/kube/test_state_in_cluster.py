@@ -14,9 +14,11 @@ import pytest
 from kubernetes import client
 
 from fleetctl_kubernetes.settings import REPLICA
-from tests.e2e.fleet import Home, free_port, live_replicas
-from tests.kube.cluster import until
+from tests.e2e.fleet import Home, live_replicas
 from tests.kube.fault_proxy import Fault, FaultProxy, proxy_thread
+from tests.living_profiles import placed_profile
+from tests.ports import free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,24 +28,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NAMESPACE = "shared"
-PROFILE = """
-apiVersion: fleetctl/v1
-name: held
-model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: bf16}
-engine: emulator
-emulator: {flavour: vllm, startup: 500ms, speed: 4}
-provider: kubernetes
-workload:
-  peak_rps: 2
-  prompt_tokens: {p50: 300, p99: 2000}
-  output_tokens: {p50: 64, p99: 200}
-lanes:
-  short:
-    slo: {ttft: {p99: 1s}, itl: {p99: 90ms}}
-    max_wait: 10s
-    replicas: {min: 1, max: 3}
+PROFILE = placed_profile(
+    "held",
+    provider="kubernetes",
+    keys="""\
 capacity: {gpus: [L40S], on_demand: minimum, max_nodes: 4}
-"""
+""",
+)
 
 
 @pytest.fixture

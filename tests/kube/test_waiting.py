@@ -15,7 +15,8 @@ from fleetctl.testing.orders import create, listed
 from fleetctl.testing.samples import node_request
 from fleetctl_kubernetes.provider import KubernetesProvider
 from fleetctl_kubernetes.settings import ClusterSettings
-from tests.kube.cluster import GPU, TestCluster, until
+from tests.kube.cluster import GPU, TestCluster
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from fleetctl.model.node import Node

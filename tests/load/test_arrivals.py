@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.core.plan.dispersion import index_of_dispersion
+from fleetctl.core.dispersion import index_of_dispersion
 from fleetctl.errors import ConfigError
 from fleetctl.load.bursts import burst_times_s
 from fleetctl.load.prompts import Prompts, request_body
 from fleetctl.load.report import LoadSpec
-from fleetctl.load.trace import Arrival, arrivals, check_spec
+from fleetctl.load.trace import Arrival, arrivals, check_spec, uncached
 from fleetctl.model.profile import Distribution, WorkloadSpec
 
 if TYPE_CHECKING:
@@ -90,6 +90,26 @@ def test_lane_stream_batch_and_prefix_columns_are_kept(tmp_path: Path) -> None:
             prefix_tokens=8,
         )
     ]
+
+
+def test_what_is_cached_of_prompts_without_a_group_is_the_same_for_all_of_them(tmp_path: Path) -> None:
+    header = "arrival_s,prompt_tokens,output_tokens,cached_prefix_tokens_inf"
+    trace = trace_file(tmp_path / "t.csv", ["0,400,5,300", "1,400,5,300", "2,400,5,0"], header)
+    prompts = Prompts(seed=1, bytes_per_token=4.0)
+    first, second, cold = (prompts.text(each) for each in played(spec_of(trace=trace)))
+    assert first[:1200] == second[:1200]
+    assert first[1200:1264] != second[1200:1264]
+    assert cold[:64] != first[:64]
+
+
+def test_of_a_trace_that_does_not_say_what_is_cached_so_much_is_as_the_workload_says(tmp_path: Path) -> None:
+    workload = replace(WORKLOAD, prefix_hit=0.25)
+    silent = trace_file(tmp_path / "silent.csv", ["0,400,5", "1,800,5"])
+    assert [a.prefix_tokens for a in played(spec_of(trace=silent, workload=workload))] == [100, 200]
+    assert [a.prompt_tokens for a in map(uncached, played(spec_of(trace=silent, workload=workload)))] == [300, 600]
+    header = "arrival_s,prompt_tokens,output_tokens,cached_prefix_tokens_inf"
+    telling = trace_file(tmp_path / "telling.csv", ["0,400,5,300", "1,400,5,0"], header)
+    assert [a.prefix_tokens for a in played(spec_of(trace=telling, workload=workload))] == [300, 0]
 
 
 def test_a_broken_row_ends_the_replay_at_that_row(tmp_path: Path) -> None:

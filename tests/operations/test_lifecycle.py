@@ -132,6 +132,29 @@ def test_the_deadline_names_the_starts_that_failed_without_an_engines_word(site,
         list(lifecycle.follow_up(site, "demo", timeout_s=0, generation=seen.generation))
 
 
+def test_the_deadline_names_orders_that_were_refused_and_nodes_that_wait(site, store, host):
+    lifecycle.up(site, samples.profile(), samples.plan())
+    seen = host.controllers["demo"]()
+    refused = samples.replica(
+        "r1", state=ReplicaState.FAILED, node_id="", fault='pods "r1" is forbidden: exceeded quota'
+    )
+    waiting = samples.replica("r2", state=ReplicaState.BOOTING)
+    short = replace(seen.lanes[0], ready=0, wanted=2, failed_starts=1)
+    lacking = replace(
+        seen,
+        lanes=(short, *seen.lanes[1:]),
+        replicas=(
+            ReplicaStatus(record=refused, engine=EngineSignals(), in_flight=0),
+            ReplicaStatus(record=waiting, engine=EngineSignals(), in_flight=0, pending_reason="Unschedulable: no GPU"),
+        ),
+    )
+    host.controllers["demo"] = lambda: lacking
+    with pytest.raises(UnavailableError) as caught:
+        list(lifecycle.follow_up(site, "demo", timeout_s=0, generation=seen.generation))
+    assert 'lane short: 1 start in a row failed: pods "r1" is forbidden: exceeded quota' in caught.value.message
+    assert "lane short: r2 waits: Unschedulable: no GPU" in caught.value.message
+
+
 def test_following_up_waits_its_whole_timeout(site, clock):
     lifecycle.up(site, samples.profile(), samples.plan())
     with pytest.raises(UnavailableError, match="not ready after 60 s"):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from fleetctl.errors import ConfigError, EngineStartError, NotFoundError
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
+from fleetctl.model.log import LogChunk
 from fleetctl.operations import logs
 from fleetctl.operations.readiness import failed_starts, refuse_final
+from fleetctl.ports.provider import ProviderCapabilities
 from fleetctl.testing import samples
 
 
@@ -55,6 +58,30 @@ def test_a_provider_without_logs_says_so(site, fleet, store):
     store.begin_replica(samples.replica("r7"), samples.node_request(), now=samples.EPOCH)
     with pytest.raises(ConfigError, match="keeps no logs"):
         logs.log_of(site, fleet, "r7")
+
+
+class CountedLogs:
+    """Logs of which each reading costs a command on a machine."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    async def read_log(self, *, owner, fleet, replica_id, after, bytes_max):
+        self.readings += 1
+        return LogChunk(text="one\n" if replica_id != "r9" else "", end=4)
+
+
+def test_one_look_at_a_replica_on_record_is_one_reading(site, fleet, store):
+    store.begin_replica(samples.replica("r7"), samples.node_request(), now=samples.EPOCH)
+    counted = CountedLogs()
+    kept = replace(
+        site, providers=lambda _: SimpleNamespace(name="local", capabilities=ProviderCapabilities(logs=counted))
+    )
+    assert logs.last_lines(logs.log_of(kept, fleet, "r7"), 10) == ("one\n", 4)
+    assert counted.readings == 1
+    assert logs.last_lines(logs.log_of(kept, fleet, "r8"), 10) == ("one\n", 4)
+    with pytest.raises(NotFoundError):
+        logs.log_of(kept, fleet, "r9")
 
 
 def test_an_engine_that_cannot_start_ends_the_wait_with_its_words(fakes, fleet):

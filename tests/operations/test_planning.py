@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fleetctl import plugins
+from fleetctl.core.plan.workload import lane_demands
 from fleetctl.errors import ConfigError, ThrottledError
 from fleetctl.model.profile import LaunchOverrides
 from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.operations.approval import check_plan
-from fleetctl.operations.planning import offerings_now, plan_profile
+from fleetctl.operations.planning import offerings_now, plan_profile, traced_requests
 from fleetctl.plugins import load_engine
 from fleetctl.testing import samples
 from fleetctl.testing.provider import FakeProvider
@@ -119,6 +120,21 @@ async def test_replicas_over_several_machines_are_refused_where_the_engine_canno
     site = replace(fakes.site, engines=load_engine)
     with pytest.raises(ConfigError, match="engine sglang runs on one machine only"):
         await plan_profile(site, spanning("sglang"))
+    played = spanning("emulator")
+    plays_tgi = replace(played.lanes[0], emulator=replace(played.lanes[0].emulator, flavour="tgi"))
+    with pytest.raises(ConfigError, match="engine emulator, which plays tgi, runs on one machine only"):
+        await plan_profile(site, replace(played, lanes=(plays_tgi, *played.lanes[1:])))
     plan = await plan_profile(site, spanning("vllm"))
     assert plan.lane("short").node_count == 2
     assert plan.nodes == 2 * plan.lane("short").replicas + plan.lane("long").replicas
+
+
+def test_a_trace_that_says_that_nothing_is_cached_is_not_overruled_by_the_workload(tmp_path: Path) -> None:
+    profile = samples.profile()
+    rows = [f"{number / 10:g},400,5" for number in range(100)]
+    for name, column, cell, hit in (("silent", "", "", 0.5), ("telling", ",cached_prefix_tokens_inf", ",0", 0.0)):
+        trace = tmp_path / f"{name}.csv"
+        trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens" + column, *(row + cell for row in rows)]))
+        traced = replace(profile, workload=replace(profile.workload, trace=str(trace), prefix_hit=0.5))
+        demands = lane_demands(traced, traced_requests(traced))
+        assert {demand.prefix_hit for demand in demands.values()} == {hit}, name

@@ -12,14 +12,15 @@ import pytest
 from fleetctl import os_signals
 from fleetctl.catalogue.known import resolve_model
 from fleetctl.config.profile import parse_profile
+from fleetctl.core.dispersion import index_of_dispersion
 from fleetctl.core.plan import FleetSearch, TracedRequest, search_fleet
-from fleetctl.core.plan.dispersion import index_of_dispersion
 from fleetctl.core.plan.evidence import clumping, missed_upper, tail_estimate
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.load.bursts import burst_times_s
+from fleetctl.operations.breaking_burst import bursty
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.proof_load import proof_load
-from fleetctl.operations.proving import NO_PROOF, prove
+from fleetctl.operations.proving import NO_PROOF, Laboratory, prove
 from fleetctl.testing import samples
 from tests.plan.profiles import CATALOGUE, OFFERINGS
 
@@ -39,13 +40,26 @@ workload:
   output_tokens: {{p50: 60, p99: 200}}
   {burst}
 lanes:
-  all: {{slo: {{ttft: {{p99: {ttft}}}, itl: {{p99: {itl}}}}}, max_wait: 1s, spot: none, replicas: {{min: 1, max: {most}}}}}
+  all: {{slo: {{ttft: {{p99: {ttft}}}, itl: {{p99: {itl}}}}}, max_wait: 1s, spot: none, replicas: {{min: {least}, max: {most}}}, launch: {{{launch}}}}}
 capacity: {{gpus: [L40S], max_nodes: 200}}
+"""
+_TWO_LANES = """
+apiVersion: fleetctl/v1
+name: two
+model: {id: meta-llama/Llama-3.1-8B-Instruct, quantization: fp8}
+engine: emulator
+provider: local
+workload: {peak_rps: 34, prompt_tokens: {p50: 300, p99: 6000}, output_tokens: {p50: 40, p99: 100}}
+lanes:
+  short: {match: {uncached_prompt_tokens: "< 2000"}, slo: {ttft: {p99: 300ms}}, max_wait: 1s}
+  long: {slo: {ttft: {p99: 2s}}, max_wait: 1s}
+capacity: {gpus: [L40S], max_nodes: 20}
 """
 
 
 def searched(
     *,
+    least: int = 1,
     engine: str = "emulator",
     rps: float = 12,
     burst: str = "burst_cv: 1.0",
@@ -54,10 +68,12 @@ def searched(
     most: int = 100,
     rows: list[TracedRequest] | None = None,
     accepts_risk: bool = False,
+    launch: str = "",
 ) -> FleetSearch:
     """Return what the closed form finds for a lane called `all` of one-GPU nodes."""
     profile = parse_profile(
-        _TEXT.format(engine=engine, rps=rps, burst=burst, ttft=ttft, itl=itl, most=most), source="test"
+        _TEXT.format(engine=engine, rps=rps, burst=burst, ttft=ttft, itl=itl, most=most, least=least, launch=launch),
+        source="test",
     )
     return search_fleet(
         profile,
@@ -131,6 +147,20 @@ def test_of_a_long_trace_windows_are_replayed_the_worst_among_them() -> None:
     assert len(busiest & lengths) > 200
 
 
+def test_of_a_long_trace_a_small_lanes_own_clump_is_measured() -> None:
+    rng = random.Random(8)
+    # Every second a long request among two hundred short ones, and once, far from the busiest minutes, twenty at a time.
+    long = [TracedRequest(float(second), 6000, 30) for second in range(1800)]
+    clump = [TracedRequest(1500.0 + n / 20, 6001, 31) for n in range(20)]
+    short = [TracedRequest(rng.uniform(0.0, 600.0 if n % 2 else 1800.0), 300, 40) for n in range(40_000)]
+    rows = sorted((*long, *clump, *short), key=lambda row: row.arrival_s)
+    profile = parse_profile(_TWO_LANES, source="test")
+    load = proof_load(profile, rows, requests_max=4000, warm_s=5.0)
+    measured = [each for run in load.runs for each in run if each.at_s >= load.warm_s]
+    assert sum(each.prompt_tokens == 6001 for each in measured) == len(clump)
+    assert load.requests < len(rows) / 3
+
+
 def test_a_short_trace_is_replayed_whole_at_the_profiles_rate() -> None:
     rows = bursty_rows(seconds=120.0)
     profile = replace(searched().profile, workload=replace(searched().profile.workload, trace="day.csv", peak_rps=40.0))
@@ -195,3 +225,78 @@ def test_planning_simulates_where_it_is_asked_to_and_nobody_forbids_it(
     assert os_signals.run(plan_profile(site, profile, proves=True)).proof == ""
     monkeypatch.delenv(NO_PROOF)
     assert "synthetic arrivals" in os_signals.run(plan_profile(site, profile, proves=True)).proof
+
+
+def test_a_fleet_of_few_requests_is_looked_at_for_longer_so_that_a_rare_long_prompt_does_not_refuse_it() -> None:
+    lane = prove(searched(rps=1, ttft="300ms"), None).lanes[0]
+    assert lane.proof is not None
+    assert lane.proof.offered > 3500
+    assert 0.995 <= (lane.proof.good_share or 0.0) < 1.0
+    assert lane.replicas <= 2
+
+
+def test_a_lane_held_to_many_more_replicas_than_its_load_needs_is_proven_on_fewer_with_all_of_it():
+    found = searched(least=160, most=200, rps=12)
+    plan = prove(found, None)
+    (lane,) = plan.lanes
+    assert lane.proof is not None
+    assert (lane.replicas, lane.proof.replicas) == (160, 50)
+    assert plan.proof.endswith("; of lane all 50 of 160 replicas, with all of its requests")
+    # What it forecasts is no better than what all of them come to, but for the replica that one of many prompts happens to get.
+    load = proof_load(found.profile, None, requests_max=1500, warm_s=10.0)
+    whole, few = (
+        Laboratory(profile=found.profile, plan=plan, load=load, crowds=crowds).simulated({"all": 160}, {})["all"]
+        for crowds in ({}, {"all": 50})
+    )
+    assert (whole.replicas, few.replicas) == (160, 50)
+    assert whole.ttft is not None
+    assert few.ttft is not None
+    assert few.ttft.point_s >= 0.98 * whole.ttft.point_s
+    assert few.itl_p99_s >= 0.98 * whole.itl_p99_s
+    assert few.offered == whole.offered
+
+
+def test_all_replicas_are_simulated_where_fewer_do_not_keep_the_promise():
+    found = searched(rps=60)
+    plan = prove(found, None)
+    load = proof_load(found.profile, None, requests_max=1500, warm_s=10.0)
+    (lane,) = plan.lanes
+    laboratory = Laboratory(profile=found.profile, plan=plan, load=load, crowds={"all": 1})
+    evidence = laboratory.simulated({"all": lane.replicas}, {})["all"]
+    assert lane.replicas > 1
+    assert evidence.replicas == lane.replicas
+    assert evidence.holds()
+
+
+def test_lanes_that_cache_no_prefixes_are_proven_as_if_nothing_were_cached():
+    uncached = prove(searched(burst="prefix_hit: 0%"), None, requests=1500)
+    switched_off = prove(searched(burst="prefix_hit: 60%", launch="prefix_caching: false"), None, requests=1500)
+    cached = prove(searched(burst="prefix_hit: 60%"), None, requests=1500)
+    assert switched_off.lanes[0].forecast == uncached.lanes[0].forecast
+    assert cached.lanes[0].forecast.ttft_p99_s < 0.8 * uncached.lanes[0].forecast.ttft_p99_s
+
+
+def test_requests_of_one_instant_of_which_only_some_stream_are_proven() -> None:
+    found = searched(rps=12)
+    plan = found.plan()
+    load = proof_load(found.profile, None, requests_max=300, warm_s=5.0)
+    pairs = tuple(
+        replace(row, at_s=float(number // 2), stream=number % 2 == 0) for number, row in enumerate(load.runs[0][:120])
+    )
+    twins = replace(load, runs=(pairs,), run_s=(60.0,))
+    seen = Laboratory(profile=found.profile, plan=plan, load=twins).simulated({"all": 2}, {})["all"]
+    assert seen.offered == 110
+
+
+def test_of_a_part_of_a_lanes_requests_the_same_ones_arrive_whether_a_run_is_drawn_or_at_hand() -> None:
+    found = searched(rps=120)
+    plan = found.plan()
+    load = proof_load(found.profile, None, requests_max=1500, warm_s=5.0)
+    drawn = bursty(load, 120.0, 2.0, 2.0, requests=1500)
+    at_hand = replace(drawn, runs=tuple(tuple(run) for run in drawn.runs))
+    seen, same = (
+        Laboratory(profile=found.profile, plan=plan, load=each).simulated({"all": 20}, {})["all"]
+        for each in (drawn, at_hand)
+    )
+    assert 0 < seen.offered < 0.7 * drawn.requests
+    assert seen == same

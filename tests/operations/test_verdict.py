@@ -55,8 +55,8 @@ def report(
     late = Quantiles(count=400, p50_s=late_s, p95_s=late_s, p99_s=late_s, max_s=late_s)
     return LoadReport(
         url="http://127.0.0.1:1", model="m", source="generated", duration_s=END_S, elapsed_s=END_S, ended_early=False,
-        drain_timed_out=False, unfinished=0, lanes=counts.lanes(accounts, now_s=END_S, elapsed_s=END_S),
-        total=counts.total(accounts, now_s=END_S, elapsed_s=END_S), generator=GeneratorFigures(lateness=late),
+        drain_timed_out=False, unfinished=0, lanes=counts.lanes(accounts, now_s=END_S, elapsed_s=END_S, duration_s=END_S),
+        total=counts.total(accounts, now_s=END_S, elapsed_s=END_S, duration_s=END_S), generator=GeneratorFigures(lateness=late),
     )  # fmt: skip
 
 

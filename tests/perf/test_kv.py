@@ -92,7 +92,7 @@ def test_weights_cache_and_runtime_never_exceed_their_share_of_the_memory(
     if tokens:
         used = weight_bytes(card, precision) / tp
         used += tokens * kv_cache_bytes_per_token_per_gpu(card, Precision.BF16, tp)
-        used += runtime_bytes(card, tensor_parallel=tp, max_num_batched_tokens=chunk)
+        used += runtime_bytes(card, spec, tensor_parallel=tp, max_num_batched_tokens=chunk)
         assert used <= spec.memory_bytes * share * (1 + 1e-9)
 
 

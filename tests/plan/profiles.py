@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.profile import parse_profile
-from fleetctl.core.plan import TracedRequest, make_plan
+from fleetctl.core.plan import RuleInputs, TracedRequest, make_plan
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 
@@ -85,6 +85,7 @@ def planned(
     trace_rows: Sequence[TracedRequest] | None = None,
     service_time_s: float | None = None,
     price_usd_per_hour: float | None = None,
+    round_up: int = 1,
     offerings: tuple[Offering, ...] = OFFERINGS,
     head_usd_per_hour: float = 0.0,
     emulated: frozenset[str] = frozenset(),
@@ -100,8 +101,7 @@ def planned(
         profile_hash="hash",
         sizing=sizing,
         trace_rows=trace_rows,
-        service_time_s=service_time_s,
-        price_usd_per_hour=price_usd_per_hour,
+        rule=RuleInputs(service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour, round_up=round_up),
         head_usd_per_hour=head_usd_per_hour,
         emulated=emulated,
         accepts_risk=accepts_risk,

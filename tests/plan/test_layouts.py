@@ -10,7 +10,14 @@ from hypothesis import assume, given, settings, strategies as st
 
 from fleetctl.catalogue.known import resolve_model
 from fleetctl.core.plan import make_plan
-from fleetctl.core.plan.layouts import LayoutRules, is_divisible, layouts, spanning_layouts, staged_layouts
+from fleetctl.core.plan.layouts import (
+    EXPERT_GPUS_MIN,
+    LayoutRules,
+    is_divisible,
+    layouts,
+    spanning_layouts,
+    staged_layouts,
+)
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.profile import LaunchOverrides, Profile
@@ -175,7 +182,8 @@ def test_every_layout_is_lawful_keeps_its_pins_and_fits_its_node(
     found = [*layouts(lane, card, node, ALL), *staged_layouts(lane, card, node), *spanning_layouts(lane, card, node)]
     for layout in found:
         assert 0 < layout.gpus <= count
-        assert is_divisible(card, layout.tensor_parallel)
+        is_whole = layout.tensor_parallel * (ranks or 1) >= EXPERT_GPUS_MIN  # a GPU has whole experts then
+        assert is_divisible(card, layout.tensor_parallel, whole_experts=is_whole)
         assert layout.stages * layout.machines <= card.num_layers
         for value, wanted in (
             (layout.tensor_parallel, tensor_parallel),

@@ -15,6 +15,7 @@ from tests.plan.profiles import planned, profile_with
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan
+    from fleetctl.model.profile import Profile
 
 # One kind of GPU, one promise near what it can do.
 TIGHT: dict[str, Any] = {"gpus": "H100", "precision": "fp8", "rps": 40.0, "slo": "ttft: {p99: 250ms}, itl: {p99: 12ms}"}
@@ -62,3 +63,22 @@ def test_no_ceiling_of_the_published_table_binds_in_full_sizing() -> None:
     # Answers are all that this lane computes: 63 % of a knee, the table's ceiling at 300 ms, is not what sets its count.
     found = lane(gpus="H100", prompt=(50, 51), output=(300, 301), rps=200.0, slo="ttft: {p99: 300ms}")
     assert 0.63 < found.forecast.utilisation <= KNEE_SHARE_MAX
+
+
+def test_a_replica_is_reckoned_to_carry_no_less_because_nothing_says_how_unevenly_requests_come() -> None:
+    """A plan keeps a reserve for that. Scaling measures it, and staffs what it has measured: it would be kept twice."""
+    profile = profile_with(rps=0.3, slo="ttft: {p99: 2s}, itl: {p99: 60ms}")
+    plain, unknown, uneven = (
+        _carried_rps(replace(profile, workload=replace(profile.workload, burst_cv=burst_cv)))
+        for burst_cv in (1.0, None, 3.0)
+    )
+    assert unknown == plain
+    assert uneven < plain
+
+
+def _carried_rps(profile: Profile) -> float:
+    """Return what a replica is reckoned to carry, where the plan itself needs one."""
+    found = planned(profile).lanes[0]
+    assert found.replicas == 1
+    assert found.throughput is not None
+    return found.throughput.rps

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from fleetctl import codec
 from fleetctl.config.profile import parse_profile, profile_hash
+from fleetctl.core.plan import RuleInputs
 from fleetctl.core.plan.changes import PlanChange, PlanField, ReplicaSplit, diff_plans
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.catalogue import Precision
@@ -77,9 +78,9 @@ async def test_a_saved_plan_costs_what_its_provider_asks_now_whatever_the_file_s
     profile = find_profile("chat")
     plan = await plan_profile(plugins_site(), profile)
     cheap = replace(plan.lanes[0], cost_usd_per_hour=0.01)
-    edited = replace(plan, lanes=(cheap, *plan.lanes[1:]), cost_usd_per_hour=0.01)
+    edited = replace(plan, lanes=(cheap, *plan.lanes[1:]), cost_usd_per_hour=0.01, head_usd_per_hour=0.08)
     priced = await price_now(plugins_site(), profile, edited)
-    assert priced.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour)
+    assert priced.cost_usd_per_hour == pytest.approx(plan.cost_usd_per_hour + 0.08)
     assert [lane.cost_usd_per_hour for lane in priced.lanes] == pytest.approx(
         [lane.cost_usd_per_hour for lane in plan.lanes]
     )
@@ -152,9 +153,13 @@ capacity: {gpus: [L40S]}
 
 async def test_the_rules_own_inputs_are_refused_by_full_sizing() -> None:
     with pytest.raises(ConfigError, match="prefill-only"):
-        await plan_profile(plugins_site(), replace(profile_with(), provider="local"), service_time_s=0.04)
+        await plan_profile(
+            plugins_site(), replace(profile_with(), provider="local"), rule=RuleInputs(service_time_s=0.04)
+        )
     with pytest.raises(ConfigError, match="more than zero"):
-        await plan_profile(plugins_site(), profile_with(), sizing=Sizing.PREFILL_ONLY, price_usd_per_hour=0.0)
+        await plan_profile(
+            plugins_site(), profile_with(), sizing=Sizing.PREFILL_ONLY, rule=RuleInputs(price_usd_per_hour=0.0)
+        )
 
 
 async def test_prefill_only_plans_by_the_same_call() -> None:
@@ -162,7 +167,7 @@ async def test_prefill_only_plans_by_the_same_call() -> None:
         plugins_site(),
         profile_with(rps=100, slo="ttft: {p99: 400ms}"),
         sizing=Sizing.PREFILL_ONLY,
-        service_time_s=0.040,
+        rule=RuleInputs(service_time_s=0.040),
     )
     assert plan.lanes[0].replicas == 6  # 100 / (0.70 / 0.040) = 5.7
 

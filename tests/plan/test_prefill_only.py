@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fleetctl.core.plan.prefill_only import (
     INTERFERENCE,
+    TTFT_FLOOR_S,
     concurrency_within,
     instances_needed,
     mean_queue_wait_s,
     monthly_usd,
     published_fleet,
     published_interference,
+    queue_wait_s,
     ttft_ceiling,
 )
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.model.plan import Constraint, Plan, Sizing
-from tests.plan.profiles import planned, profile_with
+from tests.plan.profiles import OFFERINGS, planned, profile_with
 
 if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
@@ -136,3 +140,44 @@ def test_a_promise_the_full_model_cannot_keep_is_said_in_the_caution() -> None:
         planned(profile)
     (caution,) = planned(profile, sizing=Sizing.PREFILL_ONLY).cautions
     assert "no number of L40S keeps" in caution
+
+
+@pytest.mark.parametrize(
+    ("gpus", "service_time_s", "price", "fleet", "usd"),
+    [("H100", 0.040, 1.69, 60, 73_008), ("H200", 0.70 / 27, 1.89, 40, 54_432)],
+)
+@pytest.mark.parametrize("spot", ["none", "burst"])
+def test_published_fleets_come_out_where_it_is_rounded_up_to_tens(
+    gpus: str, service_time_s: float, price: float, fleet: int, usd: int, spot: str
+) -> None:
+    plan = planned(
+        published("400ms", gpus=gpus, spot=spot), sizing=Sizing.PREFILL_ONLY, service_time_s=service_time_s,
+        price_usd_per_hour=price, round_up=10,
+    )  # fmt: skip
+    assert (plan.lanes[0].replicas, round(plan.cost_usd_per_hour * 720)) == (fleet, usd)
+    assert any(f"rounded up to {fleet}" in reason for reason in plan.lanes[0].reasons)
+
+
+def test_an_instance_is_one_gpu_of_a_machine_that_has_eight() -> None:
+    eight = tuple(replace(each, gpu_count=8, is_shareable=False) for each in OFFERINGS if each.gpu == "H200")
+    plan = planned(
+        published("400ms", gpus="H200"), sizing=Sizing.PREFILL_ONLY, service_time_s=0.70 / 27, price_usd_per_hour=1.89,
+        offerings=eight,
+    )  # fmt: skip
+    assert (plan.lanes[0].replicas, plan.lanes[0].tensor_parallel, plan.lanes[0].nodes) == (38, 1, 5)
+    assert plan.cost_usd_per_hour == pytest.approx(38 * 1.89)
+
+
+def test_what_it_forecasts_is_its_own_queues_and_not_what_is_promised() -> None:
+    load, service_s = 1000 / 58 * 0.040, 0.040
+    wait_s = queue_wait_s(service_s, load, 0.99)
+    # P(W > t) = rho exp(-(1 - rho) t / S)
+    assert load * math.exp(-(1 - load) * wait_s / service_s) == pytest.approx(0.01)
+    lane = by_rule("400ms").lanes[0]
+    assert lane.forecast.ttft_p99_s == pytest.approx(wait_s + service_s + TTFT_FLOOR_S)
+    assert lane.forecast.ttft_p99_s > 0.4
+    (caution,) = by_rule("400ms").cautions
+    assert "400ms is promised" in caution
+    # Of exponential waits the mean is that of Little's law.
+    steps = [queue_wait_s(service_s, load, (n + 0.5) / 20_000) for n in range(20_000)]
+    assert math.fsum(steps) / len(steps) == pytest.approx(mean_queue_wait_s(service_s, load), rel=0.01)

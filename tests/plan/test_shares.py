@@ -16,7 +16,7 @@ from fleetctl.controller.table import build_table
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, TokenRatio
 from fleetctl.core.lanes import LaneChoice
-from fleetctl.core.plan.lane_shares import TracedRequest
+from fleetctl.core.plan.traced import TracedRequest
 from fleetctl.core.plan.workload import lane_demands, lognormal
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, DesiredPhase

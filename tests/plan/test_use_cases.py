@@ -42,7 +42,7 @@ async def test_quickstart_is_seven_l40s_with_room_to_spare() -> None:
     plan = await plan_profile(plugins_site(), find_profile("quickstart"))
     assert {lane.lane: lane.replicas for lane in plan.lanes} == {"short": 3, "long": 3, "batch": 1}
     assert {lane.lane: lane.constraint for lane in plan.lanes} == {
-        "short": Constraint.MINIMUM, "long": Constraint.PREFILL, "batch": Constraint.MINIMUM,
+        "short": Constraint.MINIMUM, "long": Constraint.MINIMUM, "batch": Constraint.MINIMUM,
     }  # fmt: skip
     assert {lane.gpu for lane in plan.lanes} == {"L40S"}
     assert plan.gpu_spec is not None

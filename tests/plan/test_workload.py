@@ -10,8 +10,8 @@ from statistics import NormalDist
 import pytest
 from hypothesis import given, strategies as st
 
-from fleetctl.core.plan.dispersion import index_of_dispersion
-from fleetctl.core.plan.lane_shares import RequestHints, TracedRequest
+from fleetctl.core.dispersion import index_of_dispersion
+from fleetctl.core.plan.traced import RequestHints, TracedRequest
 from fleetctl.core.plan.workload import AVERAGE_TO_PEAK, lane_demands, lognormal
 from fleetctl.model.profile import Distribution, LaneMatch
 from fleetctl.testing import samples

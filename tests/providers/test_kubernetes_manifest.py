@@ -30,7 +30,7 @@ def vllm_in_a_container(**launch: Any) -> ContainerLaunch:
     lane_plan = plan.lane("short")
     engine = load_engine("vllm")
     command = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host=OWN_ADDRESS, port=8000)
-    found = container_launch(engine, command, lane, model=lane_plan.launch.model)
+    found = container_launch(engine, command, lane, lane_plan.launch)
     assert found is not None
     return found
 

@@ -127,4 +127,4 @@ def test_late_is_beyond_what_was_measured_with_its_spread_or_well_beyond_the_pla
 ) -> None:
     plan = replace(samples.lane_plan("short"), offering=replace(samples.offering(), boot_s=120.0))
     lane = [serving(f"r{number}", boot_s).record for number, boot_s in enumerate(own)]
-    assert late_after_s(plan, samples.replica("r9"), lane, offerings) == pytest.approx(late_s)
+    assert late_after_s(plan, lane, offerings)(samples.replica("r9")) == pytest.approx(late_s)

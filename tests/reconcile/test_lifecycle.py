@@ -459,6 +459,14 @@ def test_no_launch_beyond_the_gpus_of_the_machine(tensor_parallel, launches):
     assert (expected in reason_of(decision, "short")) is (wanting > 0)
 
 
+def test_gpus_that_have_come_since_the_plan_are_taken_and_the_plans_number_stands_where_fewer_are_sold():
+    fleet = on_one_machine(4, gpus=2)
+    planned = fleet.plan.lanes[0].offering
+    for there, launches in ((4, 4), (3, 3), (1, 2)):
+        decision = decide(fleet, observation(offerings=(replace(planned, pool_gpus=there),)))
+        assert len(of_kind(decision, LaunchReplica)) == launches
+
+
 def test_gpus_of_a_replica_that_ends_are_free_once_it_has():
     fleet = on_one_machine(1, gpus=1)
     here = {"record_offering": fleet.plan.lanes[0].offering.key, "record_gpu_indices": (0,)}

@@ -27,12 +27,14 @@ from fleetctl.model.decision import (
     WarmReplica,
 )
 from fleetctl.model.desired import DesiredPhase, Overrides
+from fleetctl.model.engine_restart import EngineRestart, RestartPhase
 from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import NodeState
 from fleetctl.model.profile import CapacitySpec, Mode, ReplicaBounds
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.restart_action import RestartReplica
 from fleetctl.model.slo import Validity
 from tests.reconcile import worlds
 
@@ -43,9 +45,29 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import Observation, ObservedReplica
 
 NOW_S = 3600.0
-OF_ONE_REPLICA = (WarmReplica, AdmitReplica, DrainReplica, StopReplica, MarkGone, MarkBooting)
+OF_ONE_REPLICA = (WarmReplica, AdmitReplica, DrainReplica, StopReplica, MarkGone, MarkBooting, RestartReplica)
 
 instants = st.none() | st.floats(0, NOW_S).map(worlds.at)
+
+
+ids = st.sampled_from([f"r{number}" for number in range(9)])
+DRAIN_CODES = (None, ReasonCode.OPERATOR, ReasonCode.REPLICA_EXCESS, ReasonCode.UNHEALTHY_AGAIN, ReasonCode.RESTART)
+
+
+def restarts_of(state: ReplicaState) -> st.SearchStrategy[EngineRestart | None]:
+    """Return restarts as a replica in this state may have had: one is under way out of rotation alone."""
+    if state is ReplicaState.PENDING:
+        return st.none()
+    is_serving = state in (ReplicaState.READY, ReplicaState.DRAINING)
+    return st.none() | st.builds(
+        EngineRestart,
+        at=st.floats(0, NOW_S).map(worlds.at),
+        by_operator=st.booleans(),
+        started_before=st.just(worlds.at(0)),
+        orders=st.integers(0, 2),
+        phase=st.just(RestartPhase.OVER) if is_serving else st.sampled_from(RestartPhase),
+        fault=st.sampled_from(["", "no agent"]),
+    )
 
 
 @st.composite
@@ -64,6 +86,11 @@ def replicas(draw: st.DrawFn, number: int) -> ObservedReplica:
         was_requested=draw(st.booleans()),
         creating=draw(st.booleans()) and state is ReplicaState.PENDING,
         healthy=draw(st.sampled_from([None, True, False])),
+        can_restart=draw(st.booleans()),
+        restarting=draw(st.sampled_from([False, False, False, True])),
+        restart_failed=draw(st.sampled_from([False, False, False, True])),
+        record_restart=draw(restarts_of(state)),
+        record_drain_code=draw(st.sampled_from(DRAIN_CODES)) if state is ReplicaState.DRAINING else None,
         warming=draw(st.booleans()),
         warmed=draw(st.booleans()) and state is ReplicaState.WARMING,
         warm_failures=draw(st.integers(0, 4)) if state is ReplicaState.WARMING else 0,
@@ -116,6 +143,7 @@ def fleets(draw: st.DrawFn) -> Desired:
         overrides=Overrides(
             replicas=draw(st.dictionaries(st.sampled_from(names), st.integers(0, 9), max_size=2)),
             step=draw(st.dictionaries(st.sampled_from(names), st.sampled_from(LadderStep), max_size=2)),
+            restarts=draw(st.dictionaries(ids, st.integers(1, 2), max_size=3)),
         ),
         counts={name: draw(st.tuples(st.integers(0, 3), st.integers(0, 3))) for name in names},
         capacity=CapacitySpec(
@@ -181,7 +209,6 @@ lane_memories = st.builds(
     failures=st.integers(0, 6),
     last_failure=instants,
 )
-ids = st.sampled_from([f"r{number}" for number in range(9)])
 memories = st.builds(
     Memory,
     lanes=st.dictionaries(st.sampled_from(["short", "long", "batch"]), lane_memories),
@@ -270,6 +297,20 @@ def test_no_replica_is_given_two_orders_at_once(fleet, seen, memory):
     decision = worlds.decide(fleet, seen, memory)
     orders = Counter(a.replica_id for a in decision.actions if isinstance(a, OF_ONE_REPLICA))
     assert all(count == 1 for count in orders.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets(), observations(), memories)
+def test_an_engine_is_started_anew_on_a_node_that_is_well_alone_and_by_the_controller_once(fleet, seen, memory):
+    by_id = {r.record.id: r for r in seen.replicas}
+    for action in worlds.of_kind(worlds.decide(fleet, seen, memory), RestartReplica):
+        replica = by_id[action.replica_id]
+        assert replica.can_restart
+        assert (replica.node, notice_of(replica)) == (NodeState.RUNNING, None)
+        assert replica.record.state is not ReplicaState.READY
+        is_repeated = action.code is ReasonCode.RESTART_LOST
+        assert action.by_operator or is_repeated or replica.record.restart is None
+        assert fleet.phase is DesiredPhase.UP
 
 
 @settings(max_examples=100, deadline=None)

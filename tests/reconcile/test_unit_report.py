@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.codec import decode, encode
-from fleetctl.model.decision import LaneMemory, Memory, ReportStreamUnit
+from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.slo import Quantiles
 from fleetctl.model.stream import StreamFigures
+from fleetctl.model.stream_report import ReportStreamUnit
 from fleetctl.model.subject import Subject
 from tests.reconcile.worlds import decide, observation, observed, of_kind, one_lane, snapshot, traffic
 

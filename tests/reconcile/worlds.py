@@ -38,6 +38,7 @@ from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import ControlSpec, LaneSpec, Mode, Profile, ReplicaBounds
 from fleetctl.model.reason import join_messages
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.restart_action import RestartReplica
 from fleetctl.model.slo import LatencyTarget, Quantiles, TargetCount, Validity
 from fleetctl.model.subject import Subject
 from fleetctl.testing import samples
@@ -282,5 +283,9 @@ def _moved(replica: ObservedReplica, action: ReplicaAction, now: datetime) -> Ob
             return msgspec.structs.replace(replica, node=NodeState.STOPPING, absent_readings=0)
         case MarkBooting():
             return msgspec.structs.replace(replica, healthy=None, warmed=False, consecutive_failures=0)
+        case RestartReplica():
+            return msgspec.structs.replace(
+                replica, healthy=None, warmed=False, warming=False, warm_failures=0, restarting=True
+            )
         case DrainReplica() | UndrainReplica() | AssignReplica() | MarkGone():
             return replica

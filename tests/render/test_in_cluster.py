@@ -10,11 +10,15 @@ import yaml
 
 from fleetctl.errors import ConfigError
 from fleetctl.model.profile import GatewaySpec, Profile
+from fleetctl.model.tls import TlsSpec
 from fleetctl.operations.rendering import InCluster, RenderTarget, render
 from fleetctl.testing import samples
 from tests.sites import plugins_site
 
 CLUSTER = InCluster(written={"name": "chat", "note": "ü: $HOME"}, namespace="llm", image="registry.example/fleetctl:1")
+
+
+SECRET_TLS = TlsSpec(secret="gateway-tls")  # noqa: S106  # its name
 
 
 def profile(**changes: Any) -> Profile:
@@ -44,6 +48,21 @@ def test_a_fleets_own_processes_are_one_pod_with_its_profile_rights_and_state() 
     assert rendered(profile()) == text
 
 
+def test_a_gateway_of_tls_has_its_secret_mounted_and_is_probed_by_https() -> None:
+    secure = replace(profile(), gateway=replace(profile().gateway, tls=SECRET_TLS))
+    objects = {each["kind"]: each for each in yaml.safe_load_all(rendered(secure))}
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "tls")
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "tls")
+    assert volume["secret"]["secretName"] == "gateway-tls"
+    assert mount["readOnly"]
+    assert SECRET_TLS.files.key == f"{mount['mountPath']}/{volume['secret']['items'][1]['path']}"
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert objects["Service"]["spec"]["ports"][0]["appProtocol"] == "https"
+    assert "HTTPS" not in rendered(profile())
+
+
 def test_a_state_on_a_claim_takes_no_rights_in_the_cluster_for_it() -> None:
     text = rendered(profile(), replace(CLUSTER, is_state_on_claim=True))
     objects = {each["kind"]: each for each in yaml.safe_load_all(text)}
@@ -51,6 +70,15 @@ def test_a_state_on_a_claim_takes_no_rights_in_the_cluster_for_it() -> None:
     assert "FLEETCTL_STATE" not in text
     assert "leases" not in str(objects["Role"]["rules"])
     assert "leases" in rendered(profile())
+
+
+def test_no_two_fleets_have_one_cluster_role() -> None:
+    def roles(namespace: str, name: str) -> set[str]:
+        text = rendered(replace(profile(), name=name), replace(CLUSTER, namespace=namespace))
+        kinds = ("ClusterRole", "ClusterRoleBinding")
+        return {each["metadata"]["name"] for each in yaml.safe_load_all(text) if each["kind"] in kinds}
+
+    assert roles("llm", "chat-a").isdisjoint(roles("llm-chat", "a"))
 
 
 def test_another_profile_is_another_pod() -> None:
@@ -66,6 +94,12 @@ def test_another_profile_is_another_pod() -> None:
     ("of", "cluster", "engine", "message"),
     [
         (replace(profile(), provider="local"), CLUSTER, "", "starts no pods"),
+        (
+            replace(profile(), gateway=replace(profile().gateway, tls=TlsSpec(certificate="/a.pem", key="/b.pem"))),
+            CLUSTER,
+            "",
+            "certificate is a file of this machine",
+        ),
         (
             replace(profile(), provider_settings={"context": "prod"}),
             CLUSTER,

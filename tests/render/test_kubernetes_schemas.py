@@ -30,7 +30,7 @@ def documents(files: Mapping[str, str]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def rendered() -> list[dict[str, Any]]:
-    every = KubernetesAdditions(kinds=frozenset(KubernetesAddition))
+    every = KubernetesAdditions(kinds=frozenset(KubernetesAddition), image="tests/fleetctl:1")
     files = render(plugins_site(), *fleets.one_of_each(), target=RenderTarget.KUBERNETES, additions=every)
     manifests = {path: text for path, text in files.items() if path.startswith("kubernetes/")}
     on_claim = in_cluster(profile(), replace(CLUSTER, is_state_on_claim=True))

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from fleetctl.core.slo.burn import BURN_RULES
 from fleetctl.model.profile import Objective
+from fleetctl.model.tls import TlsSpec
 from fleetctl.render.prometheus import render_rules
 from fleetctl.testing import samples
 from tests.gateway.rig import GatewayRig
 from tests.gateway.test_slo_gauges import FEED
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PROFILE = samples.profile()
-PROMTOOL = shutil.which("promtool")
+# install.sh puts it beside Python, which is not on the PATH of who runs pytest by its path.
+PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=str(Path(sys.executable).parent))
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="Prometheus' own promtool is not installed")
 # A lane of the profile's fleet, a request a second, of which a share is bad from the start.
 GOOD = 'fleetctl_gateway_good_total{fleet="demo",lane="short"}'
@@ -31,8 +32,14 @@ WAITING = 'fleetctl_slo_waiting_requests{fleet="demo",lane="short"}'
 EVALUATED = 'fleetctl_slo_evaluated_timestamp_seconds{fleet="demo"}'
 
 
-def text_of(fraction: float = 0.995) -> str:
+def text_of(fraction: float = 0.995, *, allows_refusals: bool = False, is_tls: bool = False) -> str:
     profile = replace(PROFILE, objective=Objective(fraction=fraction, window_s=PROFILE.objective.window_s))
+    if is_tls:
+        tls = TlsSpec(certificate="/chain.pem", key="/key.pem")
+        profile = replace(profile, gateway=replace(profile.gateway, tls=tls))
+    if allows_refusals:  # how many, the gateway says
+        short, *rest = profile.lanes
+        profile = replace(profile, lanes=(replace(short, slo=replace(short.slo, shed=0.1)), *rest))
     (text,) = render_rules(profile).values()
     return text
 
@@ -58,8 +65,9 @@ def test_a_rule_that_can_never_fire_is_left_out_and_said_so() -> None:
     assert "# FleetctlFastBurn is left out, it can never fire" in text_of(0.9)
 
 
-async def test_what_the_rules_read_is_recorded_by_them_or_exported_by_a_gateway() -> None:
-    rules = rules_of(text_of())
+@pytest.mark.parametrize("allows_refusals", [False, True])
+async def test_what_the_rules_read_is_recorded_by_them_or_exported_by_a_gateway(allows_refusals: bool) -> None:
+    rules = rules_of(text_of(allows_refusals=allows_refusals))
     recorded = {rule["record"] for rule in rules if "record" in rule}
     read = {name for rule in rules for name in re.findall(r"(?:fleet_lane:)?fleetctl_\w+(?::\w+)?", rule["expr"])}
     assert read >= {"fleetctl_gateway_good_total", "fleetctl_slo_waiting_requests"}
@@ -76,10 +84,11 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def firing(tmp_path: Path, series: dict[str, str], at: str, expected: list[str], *, fraction: float = 0.995) -> str:
+def firing(tmp_path: Path, series: dict[str, str], at: str, expected: list[str], *, text: str = "") -> str:
     """Have promtool play the series, a value a minute; return what it says where other alerts fire at `at` than expected."""
-    (tmp_path / "rules.yaml").write_text(text_of(fraction))
-    named = {rule["alert"]: rule for rule in rules_of(text_of(fraction)) if "alert" in rule}
+    text = text or text_of()
+    (tmp_path / "rules.yaml").write_text(text)
+    named = {rule["alert"]: rule for rule in rules_of(text) if "alert" in rule}
     recorded = [
         {"eval_time": at, "alertname": name, "exp_alerts": []} for name in sorted(named) if name not in expected
     ]
@@ -154,3 +163,59 @@ def test_they_fire_when_the_budget_burns_and_not_before(
 def test_a_gateway_that_nobody_scrapes_and_a_controller_that_is_gone_are_alerts(tmp_path: Path) -> None:
     assert firing(tmp_path, {GOOD: "0+60x200"}, "10m", ["FleetctlNotEvaluated"]) == ""
     assert firing(tmp_path, {EVALUATED: "0+60x10 600x190"}, "20m", ["FleetctlNotEvaluated"]) == ""
+
+
+REFUSED = 'fleetctl_gateway_breaches_total{fleet="demo",lane="short",kind="refused"}'
+ALLOWANCE = 'fleetctl_gateway_shed_allowance_ratio{fleet="demo",lane="short"}'
+ALL_BURN = ["FleetctlFastBurn", "FleetctlMediumBurn", "FleetctlSlowBurn"]
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        pytest.param({ALLOWANCE: "0.2x200"}, [], id="a fifth is refused, and may be"),
+        pytest.param({ALLOWANCE: "0.1x200"}, ALL_BURN, id="a tenth may be"),
+        pytest.param({ALLOWANCE: "0.2x200", BAD: "0+12x200"}, ALL_BURN, id="what is late no allowance covers"),
+        pytest.param({}, ALL_BURN, id="a gateway that does not say covers nothing"),
+    ],
+)
+def test_refusals_burn_only_beyond_the_allowance(series: dict[str, str], expected: list[str], tmp_path: Path) -> None:
+    played = {EVALUATED: "0+60x200", GOOD: "0+48x200", BAD: "0+0x200", REFUSED: "0+12x200", **series}
+    assert firing(tmp_path, played, "30m", expected, text=text_of(allows_refusals=True)) == ""
+
+
+@needs_promtool
+def test_promtool_takes_them_with_an_allowance(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(text_of(allows_refusals=True))
+    found = promtool("check", "rules", "--lint=all", "--lint-fatal", str(path))
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+NOT_AFTER = 'fleetctl_gateway_certificate_not_after_timestamp_seconds{fleet="demo"}'
+FAULT = 'fleetctl_gateway_certificate_fault{fleet="demo"}'
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        pytest.param({NOT_AFTER: "1300000x200", FAULT: "0x200"}, [], id="it ends in fifteen days"),
+        pytest.param(
+            {NOT_AFTER: "1200000x200", FAULT: "0x200"}, ["FleetctlCertificateEnds"], id="in fewer than fourteen"
+        ),
+        pytest.param(
+            {NOT_AFTER: "1300000x200", FAULT: "1x200"}, ["FleetctlCertificateEnds"], id="a new one is not taken"
+        ),
+    ],
+)
+def test_a_certificate_that_nobody_renews_is_an_alert(
+    series: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    text = text_of(is_tls=True)
+    (tmp_path / "checked.yaml").write_text(text)
+    found = promtool("check", "rules", "--lint=all", "--lint-fatal", str(tmp_path / "checked.yaml"))
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert firing(tmp_path, {EVALUATED: "0+60x200", **series}, "20m", expected, text=text) == ""
+    assert "ertificate" not in text_of()

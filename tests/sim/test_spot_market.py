@@ -47,6 +47,25 @@ def test_it_is_there_more_than_the_spare_of_spothedge_keeps_it_and_costs_less(bo
     assert ours.availability >= theirs.availability - 0.003
 
 
+def test_where_a_fourth_is_lawful_and_the_objective_needs_it_a_loss_without_notice_costs_no_boot():
+    pool = SpotTrace(
+        name="pool",
+        changes={
+            "pool": tuple(
+                (600.0 * n + after_s, 12 - left) for n in range(36) for after_s, left in ((0.0, 0), (300.0, 1))
+            )
+        },
+        end_s=6 * HOUR_S,
+    )
+    worlds = {name: SpotWorld(pool, 0.0, 60.0, 120.0, 1.0, 1) for name in ("fleetctl", "fleetctl-spare")}
+    bare, spared = (play(world, POLICIES[name](world), length_s=pool.end_s) for name, world in worlds.items())
+    assert min(bare.unannounced, spared.unannounced) >= 5
+    assert bare.availability < 1.0 - bare.unannounced * 50.0 / pool.end_s
+    # The losses that tell of the hazard come before the spare does.
+    assert spared.availability > 1.0 - 2 * 70.0 / pool.end_s
+    assert spared.cost < 4 / 3 * bare.cost
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_caps_hold_nothing_leaks_and_what_flaps_is_left_alone(seed):
     world = market(boot_s=120.0, lost=0.1, seed=seed)

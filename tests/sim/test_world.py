@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,9 @@ def test_clients_with_patience_come_back_when_they_were_told_to():
     result = simulate(DESIRED, poisson(60, 60), policy=static, spec=spec)
 
     assert result.lane("long").came_again > 50
+    alone = simulate(DESIRED, poisson(60, 60), policy=static, spec=SimulationSpec(settled=SETTLED))
+    bursts = [each.lane("long").arrivals.measured for each in (result, alone)]
+    assert bursts[0] == bursts[1], "who comes back makes the traffic of a fleet that refuses no burstier"
     arrived = result.requests + sum(lane.came_again for lane in result.lanes)
     assert sum(sum(lane.offered_over_time) for lane in result.lanes) == arrived
 
@@ -246,3 +250,23 @@ def test_what_no_lane_takes_is_counted_by_its_refusal():
     assert sum(result.unrouted.values()) == 1
     assert sum(lane.offered for lane in result.lanes) == 1
     assert result.lane("batch").good_share is None
+
+
+def test_what_is_cached_is_work_in_the_lanes_whose_engines_cache_nothing():
+    rows = [
+        Arrival(at_s=float(n), prompt_tokens=300, cached_tokens=700, output_tokens=5, stream=True) for n in range(9)
+    ]
+
+    def lanes(*without: str) -> dict[str, int]:
+        plan = DESIRED.plan
+        each = tuple(
+            replace(lane, launch=replace(lane.launch, prefix_caching=lane.lane not in without)) for lane in plan.lanes
+        )
+        wanted = replace(DESIRED, plan=replace(plan, lanes=each))
+        spec = SimulationSpec(settled=SETTLED)
+        found = simulate(wanted, rows, policy=static, spec=spec, offerings=offerings())
+        return {each.lane: each.offered for each in found.lanes if each.offered}
+
+    assert lanes() == {"short": 9}
+    assert lanes("short") == lanes("short", "long", "batch") == {"long": 9}
+    assert lanes("long") == {"short": 9}

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile import reconcile
-from fleetctl.core.transitions import create_refused, node_created, notice_seen, transition
+from fleetctl.core.transitions import create_refused, node_created, notice_seen, restart_answered, transition
 from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
@@ -27,7 +27,6 @@ from fleetctl.model.decision import (
     ReportAlert,
     ReportBreach,
     ReportRollout,
-    ReportStreamUnit,
     RollBack,
     SetStep,
     StopOrphanedNode,
@@ -36,7 +35,7 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
-from fleetctl.model.desired import Desired, DesiredPhase, Overrides
+from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.gateway_actions import StartGateway, StopGateway
@@ -45,7 +44,9 @@ from fleetctl.model.node import Node, NodeState
 from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ControlSpec, ReplicaBounds
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.restart_action import RestartReplica
 from fleetctl.model.slo import Quantiles, Validity
+from fleetctl.model.stream_report import ReportStreamUnit
 from fleetctl.model.subject import Subject
 from fleetctl.ports.policy import Policy
 from fleetctl.testing import samples
@@ -99,6 +100,7 @@ class Toy:
     in_flight: dict[str, int] = field(default_factory=dict)
     launched: int = 0
     creating: dict[str, float] = field(default_factory=dict)  # replica -> when its create answers
+    restarting: dict[str, float] = field(default_factory=dict)  # replica -> when its restart answers
     excluded: set[str] = field(default_factory=set)
     gateway_up_at: float | None = None
     listing_out_until: float = 0.0
@@ -133,6 +135,11 @@ class Toy:
             created_at=EPOCH,
             changed_at=EPOCH,
         )
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether its nodes' engines can be started anew: in half of all worlds."""
+        return self.seed % 2 == 1
 
     # One step
 
@@ -175,10 +182,10 @@ class Toy:
                 node.exit_reason = node.exit_reason or ("interrupted" if self.now_s >= node.taken_at else "exit 0")
             if node.warm_done_at is not None and self.now_s >= node.warm_done_at:
                 node.warm, node.warm_done_at = node.is_healthy(self.now_s), None
-        for replica_id, answers_at in list(self.creating.items()):
-            if self.now_s >= answers_at:
-                del self.creating[replica_id]
-                self._created(replica_id)
+        for replica_id in self._due(self.creating):
+            self._created(replica_id)
+        for replica_id in self._due(self.restarting):
+            self._restarted(replica_id)
         self._adopt()
         for record in self.live():
             if record.state is STATE.DRAINING:
@@ -188,6 +195,12 @@ class Toy:
             elif record.state is STATE.READY:
                 self.excluded.discard(record.id)
                 self.in_flight[record.id] = self.dice.randrange(3)
+
+    def _due(self, answers_at: dict[str, float]) -> list[str]:
+        due = [replica_id for replica_id, at_s in answers_at.items() if self.now_s >= at_s]
+        for replica_id in due:
+            del answers_at[replica_id]
+        return due
 
     def _created(self, replica_id: str) -> None:
         record = self.records[replica_id]
@@ -205,6 +218,15 @@ class Toy:
         if not self.is_calm and step < 0.13:
             return  # the answer is lost: the node is there, and nobody has been told
         self._answered(self.nodes[node_id])
+
+    def _restarted(self, replica_id: str) -> None:
+        record, node = self.records[replica_id], self.nodes[f"node-{replica_id}"]
+        if not record.is_restarting:
+            return  # told to end meanwhile
+        fault = "no agent answers" if not self.is_calm and self.dice.random() < 0.1 else ""
+        if not fault:
+            node.healthy_at, node.unhealthy_until_s = self.now_s + 3.0, 0.0
+        self.records[replica_id] = restart_answered(record, fault=fault)
 
     def _adopt(self) -> None:
         """Find by their tokens the nodes whose create was not answered, and that some ended before anybody knew."""
@@ -250,7 +272,13 @@ class Toy:
         if dice.random() < 0.004:
             lane = dice.choice(["short", "long", "batch"])
             wanted = {} if dice.random() < 0.5 else {lane: dice.randrange(7)}
-            self.desired = replace(self.desired, overrides=Overrides(replicas=wanted))
+            overrides = replace(self.desired.overrides, replicas=wanted)
+            self.desired = replace(self.desired, overrides=overrides)
+        if self.can_restart and dice.random() < 0.004 and self.in_rotation():
+            record = dice.choice(sorted(self.in_rotation(), key=lambda r: r.id))
+            followed = record.restart.orders if record.restart is not None else 0
+            restarts = {**self.desired.overrides.restarts, record.id: followed + 1}
+            self.desired = replace(self.desired, overrides=replace(self.desired.overrides, restarts=restarts))
 
     # What is seen
 
@@ -287,6 +315,8 @@ class Toy:
             node=None if node is None else self._node(node).state,
             exit_reason=node.exit_reason if node else "",
             creating=record.id in self.creating,
+            can_restart=self.can_restart,
+            restarting=record.id in self.restarting,
             healthy=truth.is_healthy(self.now_s) if probed and truth else None,
             warming=truth is not None and truth.warm_done_at is not None,
             warmed=truth is not None and truth.warm,
@@ -408,6 +438,10 @@ class Toy:
             case MarkBooting():
                 if node is not None:
                     node.warm, node.warm_done_at = False, None
+            case RestartReplica():
+                assert node is not None
+                node.warm, node.warm_done_at = False, None
+                self.restarting[record.id] = self.now_s + self.dice.uniform(0.5, 4.0)
             case DrainReplica() | UndrainReplica() | AssignReplica() | MarkGone():
                 pass
         self.records[record.id] = transition(record, action, now=self.at(self.now_s))

@@ -9,7 +9,7 @@ from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.judge import judge_run
 from fleetctl.core.slo.stopwatch import RequestStopwatch
-from fleetctl.core.slo.streams import STALL_S, STALL_S_MIN, stall_limit_s
+from fleetctl.core.slo.streams import STALL_S, STALL_S_MIN, replica_figures, stall_limit_s
 from fleetctl.core.slo.wording import describe
 from fleetctl.model.slo import BreachKind, LaneSlo, LatencyTarget, Metric
 from fleetctl.model.stream import StreamFigures
@@ -119,13 +119,13 @@ def test_each_replica_has_figures_of_its_own_for_half_a_minute_or_one() -> None:
     stream(accounts, [(0.01, 1)] * 50, replica="even")
     stream(accounts, [(0.01, 4), (0.9, 4)], replica="bursts")
     accounts.fold(1.0)
-    found = accounts.replica_figures(1.0)
+    found = replica_figures(accounts.streams, 1.0)
     assert found["even"].stalled_answers == 0
     assert found["bursts"].stalled_answers == 1
     assert found["bursts"].tokens_per_chunk == pytest.approx(4.0)
     assert found["bursts"].gap.p99_s == pytest.approx(0.9, rel=0.01)
-    assert accounts.replica_figures(29.0).keys() == {"even", "bursts"}
-    assert accounts.replica_figures(95.0) == {}
+    assert replica_figures(accounts.streams, 29.0).keys() == {"even", "bursts"}
+    assert replica_figures(accounts.streams, 95.0) == {}
     assert accounts.streams["bursts"].total().chunks == 2  # counters go on
 
 

@@ -28,7 +28,7 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 IP = shutil.which("ip") or "/usr/sbin/ip"
 KEYGEN = shutil.which("ssh-keygen") or "/usr/bin/ssh-keygen"
 _GPU = "{index}, GPU-{name}-{index}, NVIDIA L40S, 46068, 45500, [N/A]"
-_START_S = 20.0
+_START_S = 60.0
 
 
 @dataclass

@@ -11,7 +11,8 @@ import pytest
 from openai import OpenAI
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.e2e.fleet import Home, free_port, live_replicas
+from tests.e2e.fleet import Home, live_replicas
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

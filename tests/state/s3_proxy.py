@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_LOOK_S = 0.1
+
 
 class Fault(StrEnum):
     """What becomes of a request."""
@@ -20,6 +22,15 @@ class Fault(StrEnum):
     CUT_BEFORE = "cut-before"  # the connection ends, and nothing has happened
     CUT_AFTER = "cut-after"  # it has happened, and nobody is told
     SLOW_DOWN = "slow-down"  # 503, as S3 throttles
+    DENIED = "denied"  # 403, as where a right was taken away
+    HANG = "hang"  # nothing is answered for as long as this lasts
+
+
+_Response = tuple[int, list[tuple[str, str]], bytes]  # status, headers, content
+_REFUSALS: dict[Fault, _Response] = {
+    Fault.SLOW_DOWN: (503, [], b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"),
+    Fault.DENIED: (403, [], b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
+}
 
 
 class S3Proxy:
@@ -27,6 +38,7 @@ class S3Proxy:
 
     def __init__(self, port: int, fault: Callable[[str, str], Fault]) -> None:
         self.faults: list[Fault] = []
+        self.is_over = threading.Event()
         proxy = self
 
         class PassingOn(BaseHTTPRequestHandler):
@@ -43,26 +55,20 @@ class S3Proxy:
                 found = fault(self.command, self.path)
                 proxy.faults.append(found)
                 self.close_connection = True
-                if found is Fault.CUT_BEFORE:
-                    return
-                if found is Fault.SLOW_DOWN:
-                    self.answer(503, [], b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>")
-                    return
-                upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-                headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-                upstream.request(self.command, self.path, body=body, headers=headers)
-                answer = upstream.getresponse()
-                content = answer.read()
-                upstream.close()
-                if found is not Fault.CUT_AFTER:
-                    self.answer(answer.status, answer.getheaders(), content)
+                if found is Fault.HANG:
+                    proxy.wait_for_end(fault, self.command, self.path)
+                elif refusal := _REFUSALS.get(found):
+                    self.answer(*refusal)
+                elif found is not Fault.CUT_BEFORE:
+                    answer = _passed_on(port, self.command, self.path, body, dict(self.headers.items()))
+                    if found is not Fault.CUT_AFTER:
+                        self.answer(*answer)
 
             def answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
                 """Answer the client."""
                 self.send_response(status)
-                for name, value in headers:
-                    if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):
-                        self.send_header(name, value)
+                for name, value in _kept(headers):
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.send_header("Connection", "close")
                 self.end_headers()
@@ -76,6 +82,11 @@ class S3Proxy:
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
+    def wait_for_end(self, fault: Callable[[str, str], Fault], method: str, path: str) -> None:
+        """Wait until such a request hangs no more, or the proxy ends."""
+        while fault(method, path) is Fault.HANG and not self.is_over.wait(_LOOK_S):
+            pass
+
     @contextmanager
     def running(self) -> Iterator[S3Proxy]:
         """Serve for a block."""
@@ -83,6 +94,23 @@ class S3Proxy:
         try:
             yield self
         finally:
+            self.is_over.set()
             self._server.shutdown()
             self._server.server_close()
             self._thread.join(timeout=10)
+
+
+def _passed_on(port: int, method: str, path: str, body: bytes, headers: dict[str, str]) -> _Response:
+    upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    kept = {name: value for name, value in headers.items() if name.lower() != "expect"}
+    upstream.request(method, path, body=body, headers=kept)
+    answer = upstream.getresponse()
+    content = answer.read()
+    upstream.close()
+    return answer.status, answer.getheaders(), content
+
+
+def _kept(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the headers that are not of the connection."""
+    ours = ("content-length", "connection", "transfer-encoding", "date", "server")
+    return [(name, value) for name, value in headers if name.lower() not in ours]

@@ -191,7 +191,7 @@ def test_what_lacks_is_said(api_server: ApiServer, tmp_path: Path, monkeypatch: 
         objects.put("identity", b"1", replaces=None)
     monkeypatch.setenv("KUBECONFIG", str(without_rights(api_server, tmp_path / "nobody")))
     with closing(open_objects(f"kubernetes://{NAMESPACE}")) as objects:
-        with pytest.raises(CredentialsError, match="forbidden") as refused:
+        with pytest.raises(CredentialsError, match="not allowed") as refused:
             objects.get("identity")
         assert f"of configmaps in {NAMESPACE}" in refused.value.hint
 

@@ -11,11 +11,13 @@ import threading
 from collections import Counter
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from fleetctl.errors import ConfigError, CredentialsError, StateError
+from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.errors import ConfigError, CredentialsError, StateDeniedError, StateError
+from fleetctl.object_stores.retrying import UnreachedError, until_answered
 from fleetctl.object_stores.s3 import open_s3
 from fleetctl.ports.objects import OutdatedVersionError, UnconfirmedWriteError
 from fleetctl.state.opening import open_objects, open_store
@@ -142,6 +144,57 @@ def test_s3_keeps_to_conditions_and_says_what_lacks(s3_server: S3Server, monkeyp
         monkeypatch.delenv(name)
     with closing(open_s3(f"{BUCKET}/x", 5.0)) as objects, pytest.raises(CredentialsError):
         objects.get("head")
+
+
+def test_an_s3_that_takes_no_connection_is_silent_and_no_fault_of_the_settings(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with closing(open_s3(f"{BUCKET}/x", 1.0)) as objects:
+            with pytest.raises(StateError, match="is not reached"):
+                objects.get("head")
+            with pytest.raises(UnconfirmedWriteError):
+                objects.put("head", b"1", replaces=None)
+
+
+def test_an_address_that_was_never_reached_keeps_nobody_waiting_for_an_outages_deadline(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with closing(open_s3(f"{BUCKET}/x", 300.0)) as objects:
+            begun_s = SYSTEM_CLOCK.monotonic_s()
+            with pytest.raises(StateError, match="is not reached") as caught:
+                objects.get("head")
+            assert SYSTEM_CLOCK.monotonic_s() - begun_s < 150
+            assert "AWS_ENDPOINT_URL" in caught.value.hint
+
+
+def test_one_that_was_reached_before_is_waited_for() -> None:
+    def call() -> None:
+        raise OSError("refused")
+
+    def translate(exc: Exception) -> NoReturn:
+        raise UnreachedError(str(exc)) from exc
+
+    with pytest.raises(StateError, match=r"there has not answered for 0\.3 s: refused"):
+        until_answered(call, translate=translate, deadline_s=0.3, location="there", hint="")
+
+
+def test_a_state_that_is_denied_is_a_fault_of_the_state_too(s3_server: S3Server) -> None:
+    with (
+        S3Proxy(s3_server.port, lambda *_: Fault.DENIED).running() as proxy,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{proxy.port}")
+        with closing(open_s3(f"{BUCKET}/x", 5.0)) as objects, pytest.raises(StateDeniedError) as denied:
+            objects.get("head")
+    assert isinstance(denied.value, CredentialsError)
+    assert denied.value.exit_code == CredentialsError.exit_code
+    assert "s3:GetObject" in (denied.value.hint or "")
 
 
 @pytest.mark.parametrize("url", ["bucket", "s3://", "s3://UPPER/x", "/var/lib/state"])

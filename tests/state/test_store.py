@@ -166,6 +166,22 @@ def test_drain_asked_by_a_person_outlives_the_controllers_writes(store: OpenStor
     assert store.replicas("demo")[0].reason == "still ready"
 
 
+def test_what_nobody_has_changed_is_read_as_the_same_objects(store: OpenStore) -> None:
+    store.put_fleet(profile(), plan(), now=EPOCH)
+    for number in (1, 2):
+        store.put_replica(replica(f"r{number}"))
+    fleet, (first, second) = store.fleet("demo"), store.replicas("demo")
+    store.put_replica(replace(second, reason="news"))
+    again = store.replicas("demo")
+    assert again[0] is first
+    assert again[1] == replace(second, reason="news")
+    assert store.fleet("demo") is fleet
+    store.set_phase("demo", DesiredPhase.DOWN, now=EPOCH)
+    after = store.fleet("demo")
+    assert after is not None
+    assert after.phase is DesiredPhase.DOWN
+
+
 def test_draining_an_unknown_replica_lists_the_live_ones(store: OpenStore) -> None:
     store.put_replica(replica())
     with pytest.raises(NotFoundError) as caught:

@@ -266,6 +266,8 @@ class LifeBorder:
             return found
         if name == "start":
             return self._started(found)
+        if name == "numbered":
+            return lambda number: LifeBorder(found(number), self._life)
 
         async def called(*args: object, **named: object) -> object:
             self._life.step(is_before=True)

@@ -21,7 +21,7 @@ from fleetctl.controller.warm import Warmups
 from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.core import overload, placement, scaling
 from fleetctl.core.clock_steps import shifted, shifted_replica
-from fleetctl.core.reconcile import balance, fleet, headroom, lifecycle, limits
+from fleetctl.core.reconcile import balance, fleet, headroom, launch_backoff, lifecycle, limits, vanished
 from fleetctl.state import leases
 from tests.torture.setting import WATCHED_FROM, WIDE_FROM
 
@@ -121,7 +121,7 @@ MUTANTS = (
         name="cap of nodes off by one",
         patches=((headroom, "machine_count", _one_less), (placement, "machine_count", _one_less)),
     ),
-    _mutant("backoff ignored", balance, "backoff_s", _instead(lambda _failures: 0.0)),
+    _mutant("backoff ignored", launch_backoff, "backoff_s", _instead(lambda _failures: 0.0)),
     _mutant("throttling ignored", ProviderCalls, "_closed_for_s", _instead(lambda _self, _operation: 0.0)),
     _mutant("cool-off ignored", Offerings, "unobtainable", _instead(lambda _self: frozenset())),
     _mutant("scale-down at once", scaling, "_calm_s", _instead(lambda _view, _memory: 0.0)),
@@ -133,6 +133,7 @@ MUTANTS = (
         name="absence believed at once",
         patches=(
             (lifecycle, "ABSENT_READINGS_BELIEVED", _instead(0)),
+            (vanished, "ABSENT_READINGS_BELIEVED", _instead(0)),
             (limits, "ABSENT_READINGS_BELIEVED", _instead(0)),
         ),
     ),

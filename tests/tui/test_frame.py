@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
+from fleetctl.cli.journal_views import why_view
+from fleetctl.cli.output import Format, text_of
+from fleetctl.model.gateway_process import GatewayStatus
 from fleetctl.model.node import Notice, NoticeKind
+from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import RolloutPhase, RolloutStatus
 from fleetctl.model.slo import Quantiles
+from fleetctl.model.subject import Subject
+from fleetctl.operations.fleets import Explanation
 from fleetctl.testing.samples import EPOCH
 from fleetctl.tui.frame import once
 from fleetctl.views.canvas import ASCII, UNICODE, Canvas, bar, ratio_tone, sparkline
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.model.gateway import LaneSnapshot
-    from fleetctl.model.status import ReplicaStatus
+    from fleetctl.model.status import FleetStatus, ReplicaStatus
 
 WIDE = Canvas(width=200, marks=UNICODE, zone=UTC)
 
@@ -115,6 +121,57 @@ def test_a_replica_that_left_is_shown_for_two_minutes_and_a_failed_one_stays() -
     assert "r32" in keys
 
 
+UNSCHEDULABLE = (
+    "Unschedulable: 0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't match Pod's node affinity/selector. "
+    "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+)
+
+
+def waiting(replica_id: str) -> FleetStatus:
+    """Return the busy fleet with a replica that no node has room for."""
+    return busy(
+        replicas=tuple(replace(r, pending_reason=UNSCHEDULABLE) if r.record.id == replica_id else r for r in replicas())
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_why_a_replica_does_not_serve_has_lines_of_its_own_where_its_row_has_no_room(width: int) -> None:
+    rows = once(waiting("r20"), width=width, zone=UTC).splitlines()
+    at = next(number for number, row in enumerate(rows) if row.startswith("r20"))
+    below = rows[at + 1 : at + 3]
+    assert all(row.startswith("     ") for row in below)
+    assert rows[at + 3].startswith("r31")
+    shown = " ".join(row.strip() for row in below)
+    assert shown.startswith("Unschedulable: 0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s)")
+    # It ends with a whole word, and says that there is more.
+    assert shown.endswith("…")
+    assert f"{shown[:-1]} " in f"{UNSCHEDULABLE} "
+    assert len(shown) > width
+    # One that serves says nothing that anybody looks for.
+    assert rows[at - 2].startswith("r12") or rows[at - 1].startswith("r12")
+
+
+def test_replicas_that_ended_stand_below_those_that_live_and_are_few() -> None:
+    first = replicas()[0]
+    ended = tuple(
+        replace(
+            first,
+            record=replace(
+                first.record, id=f"r{number}", state=ReplicaState.FAILED, changed_at=EPOCH - timedelta(seconds=number)
+            ),
+        )
+        for number in range(100, 130)
+    )
+    living = {r.record.id for r in replicas() if r.record.state.is_live}
+    status = busy(replicas=(*ended, *replicas()))
+    keys = [row.key for row in replicas_table(status, WIDE, REPLICAS_LIVE, now=EPOCH, is_stale=False).rows]
+    assert set(keys[: len(living)]) == living
+    assert keys[len(living) :] == ["r32", "r33", "r100", "r101", "r102"]  # the latest first
+    assert "\n27 more replicas have ended: fleetctl events demo\n" in once(status, width=80, zone=UTC)
+    everything = replicas_table(status, WIDE, REPLICAS_LIVE, now=EPOCH, is_stale=False, with_gone=True)
+    assert len(everything.rows) == len(living) + 32
+
+
 def test_a_notice_counts_down_to_nothing_and_not_below() -> None:
     def time_left(seconds: float) -> str:
         table = replicas_table(busy(), WIDE, REPLICAS_LIVE, now=EPOCH + timedelta(seconds=seconds), is_stale=False)
@@ -132,6 +189,18 @@ def test_the_header_names_a_rollout_until_it_is_complete(phase: RolloutPhase, is
         header = once(busy(rollout=rollout), width=width, zone=UTC).splitlines()[0]
         assert (f"rollout 3 -> 4 {phase}" in header) is is_shown
     assert "rollout" not in once(busy(), width=200, zone=UTC)
+
+
+def test_the_header_says_how_many_of_several_gateways_answer() -> None:
+    def header(*gateways: GatewayStatus) -> str:
+        return once(busy(gateways=gateways), width=200, zone=UTC).splitlines()[0]
+
+    first, second, silent = (GatewayStatus(number=n, answers=n < 3) for n in (1, 2, 3))
+    assert " 2 gateways " in header(first, second)
+    assert " 2/3 gateways " in header(first, second, silent)
+    assert " 2 gateways " in header(first, second, replace(silent, is_leaving=True))
+    assert "gateway" not in header(first)
+    assert "2/3 gateways" in once(busy(gateways=(first, second, silent)), width=80, zone=UTC).splitlines()[0]
 
 
 def test_the_header_counts_notices_by_kind_hints_included() -> None:
@@ -204,3 +273,11 @@ def test_layouts_change_at_100_and_160_columns() -> None:
     assert [layout_of(width) for width in (79, 99, 100, 159, 160)] == [
         Layout.COMPACT, Layout.COMPACT, Layout.NORMAL, Layout.NORMAL, Layout.WIDE,
     ]  # fmt: skip
+
+
+def test_why_says_whole_what_a_replica_waits_for() -> None:
+    found = next(r for r in waiting("r20").replicas if r.record.id == "r20")
+    explained = Explanation(
+        fleet="demo", subject=Subject.replica("r20"), now="", lane=None, replica=found, plan=None, entries=()
+    )
+    assert f"Waits    {UNSCHEDULABLE}" in text_of(why_view(explained, now=EPOCH), Format.TABLE)

@@ -145,6 +145,21 @@ async def test_the_cursors_row_keeps_its_place_on_the_screen_while_rows_come_abo
         assert _line_of(rig.text(), "r32") == before
 
 
+async def test_the_cursor_goes_from_row_to_row_and_never_on_to_what_stands_below_one() -> None:
+    async with screen_rig(size=(80, 24)) as rig:
+        grid = rig.app.grid("replicas")
+        lines = rig.text().splitlines()
+        noticed = next(at for at, line in enumerate(lines) if "r20 replaces it" in line)
+        assert "r12 " in lines[noticed - 1]
+        await rig.press("down", "down", "down", "down")
+        assert grid.cursor_key == "r12"
+        await rig.press("down")
+        assert grid.cursor_key == "r20"
+        await rig.press("end")
+        assert grid.cursor_key == "r33"
+        assert any("r33 " in line for line in rig.text().splitlines())
+
+
 def _line_of(text: str, word: str) -> int:
     return next(i for i, line in enumerate(text.splitlines()) if f" {word} " in line or f"│{word} " in line)
 

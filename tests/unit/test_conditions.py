@@ -18,6 +18,7 @@ from fleetctl.model.profile import Mode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric, Quantiles, TargetCount, Validity
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
+from fleetctl.model.tls import ServedCertificate
 from fleetctl.model.verdict import BreachRecord
 from fleetctl.operations.service_check import check_service
 from fleetctl.testing import samples
@@ -174,3 +175,40 @@ def test_a_fleet_over_a_cap_says_so(changes: dict[str, Any], reason_code: Condit
     assert breach.type is ConditionType.BREACH
     assert message in breach.message
     assert fleet_condition(replace(over, phase=DesiredPhase.DOWN)).type in (ConditionType.STOPPING, ConditionType.DOWN)
+
+
+@pytest.mark.parametrize(
+    ("served", "condition", "reason_code", "text"),
+    [
+        (None, ConditionType.READY, ConditionReason.AS_WANTED, ""),
+        (ServedCertificate(not_after=EPOCH + timedelta(days=15)), ConditionType.READY, ConditionReason.AS_WANTED, ""),
+        (
+            ServedCertificate(not_after=EPOCH + timedelta(days=13)),
+            ConditionType.ALERT,
+            ConditionReason.CERTIFICATE_ENDS,
+            "renewed",
+        ),
+        (
+            ServedCertificate(not_after=EPOCH),
+            ConditionType.DEGRADED,
+            ConditionReason.CERTIFICATE_ENDS,
+            "no client takes it",
+        ),
+        (
+            ServedCertificate(fault="no file"),
+            ConditionType.DEGRADED,
+            ConditionReason.CERTIFICATE_MISSING,
+            "no client is served: no file",
+        ),
+        (
+            ServedCertificate(not_after=EPOCH + timedelta(days=50), fault="no key"),
+            ConditionType.ALERT,
+            ConditionReason.CERTIFICATE_FAULT,
+            "no key; the certificate before is served on",
+        ),
+    ],
+)
+def test_a_certificate_is_said_where_clients_meet_it(served, condition, reason_code, text):
+    found = fleet_condition(fleet(lane(), certificate=served))
+    assert (found.type, found.reason_code) == (condition, reason_code)
+    assert text in found.message

@@ -92,14 +92,14 @@ def test_events_as_they_come_are_a_line_each():
 
 @pytest.mark.parametrize("is_ascii", [False, True])
 def test_a_frame_of_top_has_the_lines_it_should_have(is_ascii):
-    text = once(STATUS, width=120, is_ascii=is_ascii)
+    text = once(STATUS, width=1000, is_ascii=is_ascii)  # so wide that nothing stands on a line below its row
     assert_safe(text)
-    assert text.count("\n") == once(fleets.busy(), width=120, is_ascii=is_ascii).count("\n")
+    assert text.count("\n") == once(fleets.busy(), width=1000, is_ascii=is_ascii).count("\n")
 
 
 def test_what_top_opens_to_read_is_safe():
     styles = dict.fromkeys(Tone, Style())
-    for spans in explanation_lines(FOUND, zone=None):
+    for spans in explanation_lines(FOUND, now=NOW, zone=None):
         assert_safe(to_text(spans, styles).plain)
 
 

@@ -8,6 +8,7 @@ import uvloop
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import FleetctlError
+from fleetctl_emulator.group import run_member
 from fleetctl_emulator.instance import size_instance
 from fleetctl_emulator.options import EmulatorOptions, explain, parse_options
 from fleetctl_emulator.server import Server
@@ -15,6 +16,8 @@ from fleetctl_emulator.surface import load_played
 
 
 async def _serve(options: EmulatorOptions) -> int:
+    if options.node_rank:
+        return await run_member(options, SYSTEM_CLOCK)
     return await Server(options, size_instance(options), load_played(options.flavour), SYSTEM_CLOCK).run()
 
 

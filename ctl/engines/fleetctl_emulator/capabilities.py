@@ -15,6 +15,7 @@ _RESERVED = {
     "--served-model-name": reserved.SERVED_NAME,
     "--tensor-parallel": reserved.TENSOR_PARALLEL,
     "--pipeline-parallel": reserved.PIPELINE_PARALLEL,
+    **dict.fromkeys(("--nnodes", "--node-rank", "--leader-host", "--leader-port"), reserved.GROUP),
 }
 
 _PLANNED = {
@@ -32,6 +33,7 @@ CAPABILITIES = EngineCapabilities(
     priority_flags=frozenset({"--priority-scheduling", "--schedule-low-priority-values-first"}),
     reserves_output=False,
     local_stages=True,
+    multi_node=True,
     shutdown=ShutdownBehaviour(drain_s=None, refuses_new=False, keeps_listening=True),
     kv_cache_precisions=frozenset(kind for kind in KV_CACHE_DTYPES.values() if kind is not None),
     load_time_precisions=frozenset(Precision),

@@ -11,7 +11,7 @@ from fleetctl.engine_kit import warming
 from fleetctl.ports.engine import Emulation, LaunchCommand, VersionSource
 from fleetctl_emulator import diagnosis, signals
 from fleetctl_emulator.capabilities import CAPABILITIES
-from fleetctl_emulator.launch import arguments
+from fleetctl_emulator.launch import arguments, member_arguments
 
 if TYPE_CHECKING:
     from fleetctl.model.engine_fault import EngineFault
@@ -29,6 +29,7 @@ class EmulatedEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = ""  # its series are those of the engine it plays
+    request_gauges: tuple[str, ...] = ()
     program = ""
     program_env = ""
     api_key_env = ""
@@ -49,7 +50,13 @@ class EmulatedEngine:
             host=host,
             port=port,
         )
-        return LaunchCommand(argv=argv, env=dict(lane_plan.launch.env), uses_gpus=False)
+        is_group = lane_plan.launch.pipeline_parallel > 1
+        return LaunchCommand(
+            argv=argv,
+            env=dict(lane_plan.launch.env),
+            uses_gpus=False,
+            member_argv=member_arguments(plan, lane_plan, emulator) if is_group else (),
+        )
 
     def queue_limit(self, settings: LaunchSettings) -> None:
         """Return None: its queue is the one of the engine it plays."""

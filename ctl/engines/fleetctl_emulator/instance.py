@@ -50,11 +50,12 @@ def size_instance(options: EmulatorOptions) -> EmulatedInstance:
         model,
         gpu,
         tensor_parallel=options.tensor_parallel,
-        pipeline_parallel=options.pipeline_parallel,
+        pipeline_parallel=options.nodes * options.pipeline_parallel,
         precision=options.quantization,
         kv_precision=kv_precision,
         gpu_memory_utilization=options.gpu_memory_utilization,
         max_num_batched_tokens=options.max_num_batched_tokens,
+        max_num_seqs=options.max_num_seqs,
     )
     held = sequence_kv(model, kv_precision, options.tensor_parallel)
     timer = StepTimer(
@@ -62,6 +63,7 @@ def size_instance(options: EmulatorOptions) -> EmulatedInstance:
             model,
             gpu,
             tensor_parallel=options.tensor_parallel,
+            pipeline_parallel=options.nodes,
             pipeline_parallel_local=options.pipeline_parallel,
             precision=options.quantization,
             kv_precision=kv_precision,
@@ -111,7 +113,7 @@ def _max_model_len(options: EmulatorOptions, model: ModelCard, capacity: int) ->
     if capacity < BLOCK_TOKENS:
         raise ConfigError(
             f"{model.id} in {options.quantization} leaves no room for a KV cache on "
-            f"{options.tensor_parallel * options.pipeline_parallel} x {options.gpu}",
+            f"{options.tensor_parallel * options.pipeline_parallel * options.nodes} x {options.gpu}",
             hint="use more GPUs (--tensor-parallel), a smaller format, or a larger --gpu-memory-utilization",
         )
     if options.max_model_len is None:

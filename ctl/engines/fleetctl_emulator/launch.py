@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import codec
 from fleetctl.engine_kit.arguments import Options, command_line
+from fleetctl.model.node import LEADER_HOST, NODE_RANK
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan, Plan
@@ -30,10 +31,25 @@ def arguments(  # noqa: PLR0913  # they are what a replica's command line is mad
     return command_line(
         (sys.executable, "-m", "fleetctl_emulator"),
         _settings(plan, lane_plan)
+        | _group("0", lane_plan)
         | _behaviour(emulator, queue_limit)
         | {"--stream-interval": stream_interval, "--host": host, "--port": port},
         lane_plan.launch.extra_args,
     )
+
+
+def member_arguments(plan: Plan, lane_plan: LanePlan, emulator: EmulatorSpec) -> tuple[str, ...]:
+    """Return the command of a replica's further machines: they join the leader, and have no server of their own."""
+    return command_line(
+        (sys.executable, "-m", "fleetctl_emulator"),
+        _settings(plan, lane_plan) | _group(NODE_RANK, lane_plan) | _behaviour(emulator, None),
+        lane_plan.launch.extra_args,
+    )
+
+
+def _group(rank: str, lane_plan: LanePlan) -> Options:
+    machines = lane_plan.launch.pipeline_parallel
+    return {"--nnodes": machines, "--node-rank": rank, "--leader-host": LEADER_HOST} if machines > 1 else {}
 
 
 def _settings(plan: Plan, lane_plan: LanePlan) -> Options:

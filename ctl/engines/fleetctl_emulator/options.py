@@ -31,6 +31,10 @@ class EmulatorOptions:
     gpu_spec: str  # JSON, in place of looking `gpu` up
     tensor_parallel: int
     pipeline_parallel: int
+    nodes: int  # machines of the replica, a stage or more on each
+    node_rank: int  # above 0: one of the further machines, without a server of its own
+    leader_host: str
+    leader_port: int
     quantization: Precision
     kv_cache: Precision | None
     max_num_seqs: int
@@ -64,6 +68,10 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
             f"--max-num-batched-tokens {given.max_num_batched_tokens} is less than --max-num-seqs "
             f"{given.max_num_seqs}: not every running sequence could get its token in a step"
         )
+    if given.node_rank >= given.nnodes:
+        parser.error(f"--node-rank {given.node_rank}: the {given.nnodes} machines of --nnodes are counted from 0")
+    if given.port is None and not given.node_rank:
+        parser.error("--port is required of whoever serves: of every machine but those with a --node-rank above 0")
     if given.api_key_env and not os.environ.get(given.api_key_env):
         parser.error(f"--api-key-env {given.api_key_env}: there is no such variable in the environment, or it is empty")
     return EmulatorOptions(
@@ -77,6 +85,10 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         gpu_spec=given.gpu_spec,
         tensor_parallel=given.tensor_parallel,
         pipeline_parallel=given.pipeline_parallel,
+        nodes=given.nnodes,
+        node_rank=given.node_rank,
+        leader_host=given.leader_host,
+        leader_port=given.leader_port,
         quantization=Precision(given.quantization),
         kv_cache=KV_CACHE_DTYPES[given.kv_cache_dtype],
         max_num_seqs=given.max_num_seqs,
@@ -84,7 +96,7 @@ def parse_options(arguments: Sequence[str]) -> EmulatorOptions:
         max_model_len=given.max_model_len,
         gpu_memory_utilization=given.gpu_memory_utilization,
         host=given.host,
-        port=given.port,
+        port=given.port or 0,
         seed=given.seed,
         startup_s=given.startup_s,
         speed=given.speed,
@@ -131,11 +143,15 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
     add("--gpu-spec", default="", metavar="JSON", help="the GPU's datasheet, instead of looking --gpu up")
     add("--tensor-parallel", type=_count, default=1)
     add("--pipeline-parallel", type=_count, default=1, help="stages on one machine, one after the other")
+    add("--nnodes", type=_count, default=1, help="machines of one replica, --pipeline-parallel stages on each")
+    add("--node-rank", type=_none_or_more, default=0, help="above 0: joins the leader, and serves nobody itself")
+    add("--leader-host", default="127.0.0.1", help="of the machine with rank 0, where the others join it")
+    add("--leader-port", type=_port, default=29501)
     add("--quantization", choices=[str(kind) for kind in Precision], default="bf16")
     add("--kv-cache-dtype", choices=list(KV_CACHE_DTYPES), default="auto")
     add("--gpu-memory-utilization", type=_above_zero, default=0.92)
     add("--host", default="127.0.0.1")
-    add("--port", type=_port, required=True, help="0: any free one; it is printed when the engine is ready")
+    add("--port", type=_port, help="0: any free one; it is printed when the engine is ready")
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from fleetctl.errors import ConfigError
 from fleetctl_emulator.admin import AdminRoutes
 from fleetctl_emulator.engine_core import EngineCore
 from fleetctl_emulator.fault_injector import FaultInjector
+from fleetctl_emulator.group import GroupLeader
 from fleetctl_emulator.instance import limits, shutdown_behaviour
 from fleetctl_emulator.middleware import UNAUTHORIZED, EmulatorMiddleware
 from fleetctl_emulator.scheduler import Scheduler
@@ -64,6 +65,8 @@ class Server:
             clock=clock,
         )
         self._stop_requested = asyncio.Event()
+        self._lost = ""  # what of its group has gone, and the engine with it
+        self._group = GroupLeader(options, self._lose)
         self._site: web.SockSite | None = None
         self._runner = self._make_runner()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,8 +86,16 @@ class Server:
                     await self._stop_requested.wait()
                     await self._drain()
             finally:
+                await self._group.end()
                 await self._runner.cleanup()
-        return 0
+        return 1 if self._lost else 0
+
+    def _lose(self, what: str) -> None:
+        """End, as a stage of the model is missing."""
+        if not self._stop_requested.is_set():
+            self._lost = what
+            sys.stderr.write(f"error: {what}: the engine ends\n")
+            self._stop_requested.set()
 
     def _make_runner(self) -> web.AppRunner:
         app = web.Application(
@@ -118,6 +129,8 @@ class Server:
         if "never-ready" in self._injector:
             await self._stop_requested.wait()
             return False
+        if not await self._has_group():
+            return False
         warm_up_s = startup_s * _WARM_UP_SHARE if dialect.warms_up_listening else 0.0
         if await self._stop_requested_within(startup_s - warm_up_s):
             return False
@@ -130,6 +143,21 @@ class Server:
         sys.stdout.write(f"{self._played.name} look-alike ready on http://{host}:{port}\n")
         sys.stdout.flush()
         return True
+
+    async def _has_group(self) -> bool:
+        """Wait for the replica's further machines, if it has any; False if asked to stop meanwhile."""
+        if self._options.nodes == 1:
+            return True
+        await self._group.listen()
+        gathering, stopped = asyncio.create_task(self._group.gather()), asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait((gathering, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not gathering.done():
+            gathering.cancel()
+            return False
+        if gathering.exception() is not None:
+            self._lose("a machine of the group has not joined in time")
+        return not self._lost
 
     async def _stop_requested_within(self, seconds: float) -> bool:
         if seconds <= 0:
@@ -152,7 +180,7 @@ class Server:
         self._service.is_draining = True
         if not self._shutdown.keeps_listening:
             await self._stop_listening()
-        if self._shutdown.drain_s == 0:
+        if self._shutdown.drain_s == 0 or self._lost:
             self._service.abort_all()
             return
         try:

@@ -10,7 +10,7 @@ from fleetctl_llamacpp.capabilities import CAPABILITIES
 from fleetctl_llamacpp.container import IMAGE
 from fleetctl_llamacpp.diagnosis import MESSAGES
 from fleetctl_llamacpp.launch import ENVIRONMENT, arguments, command
-from fleetctl_llamacpp.signals import PREFIX, read
+from fleetctl_llamacpp.signals import PREFIX, RUNNING, WAITING, read
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan, Plan
@@ -24,6 +24,7 @@ class LlamaCppEngine(EngineProgram):
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = PREFIX
+    request_gauges: tuple[str, ...] = (RUNNING, WAITING)
     program_env = "FLEETCTL_LLAMACPP"
     default_program = "llama-server"
     api_key_env = "LLAMA_API_KEY"  # never --api-key: everybody on the machine can read arguments

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
 
 PREFIX = "llamacpp:"
+RUNNING, WAITING = "llamacpp:requests_processing", "llamacpp:requests_deferred"
 
 
 def read(exposition: str) -> EngineSignals:
@@ -23,8 +24,8 @@ def read(exposition: str) -> EngineSignals:
     page = parse(exposition)
     computed, cached = page.total("llamacpp:prompt_tokens_total"), page.total("llamacpp:prompt_tokens_cached_total")
     return reading.signals(
-        running=page.total("llamacpp:requests_processing"),
-        waiting=page.total("llamacpp:requests_deferred"),
+        running=page.total(RUNNING),
+        waiting=page.total(WAITING),
         kv_usage=reading.UNREPORTED,
         preemptions=0.0,
         prompt_tokens=computed + (cached or 0.0) if computed is not None else None,

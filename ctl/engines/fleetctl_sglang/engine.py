@@ -10,7 +10,7 @@ from fleetctl_sglang.capabilities import CAPABILITIES
 from fleetctl_sglang.container import IMAGE
 from fleetctl_sglang.diagnosis import MESSAGES
 from fleetctl_sglang.launch import arguments
-from fleetctl_sglang.signals import PREFIX, read
+from fleetctl_sglang.signals import PREFIX, RUNNING, WAITING, read
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
@@ -24,6 +24,7 @@ class SglangEngine(EngineProgram):
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = PREFIX
+    request_gauges: tuple[str, ...] = (RUNNING, WAITING)
     program_env = "FLEETCTL_SGLANG_PYTHON"
     default_program = "python3"
     api_key_env = ""  # SGLang takes a key only as an argument, which everybody on the machine can read; so it gets none

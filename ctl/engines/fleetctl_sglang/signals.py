@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
 
 PREFIX = "sglang:"
+RUNNING, WAITING = "sglang:num_running_reqs", "sglang:num_queue_reqs"
 
 
 def read(exposition: str) -> EngineSignals:
@@ -20,8 +21,8 @@ def read(exposition: str) -> EngineSignals:
     """
     page = parse(exposition)
     return reading.signals(
-        running=page.total("sglang:num_running_reqs"),
-        waiting=page.total("sglang:num_queue_reqs"),
+        running=page.total(RUNNING),
+        waiting=page.total(WAITING),
         kv_usage=page.highest("sglang:token_usage"),
         preemptions=page.total("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs"),
         prompt_tokens=page.total("sglang:prompt_tokens_total"),

@@ -10,7 +10,7 @@ from fleetctl_tgi.capabilities import CAPABILITIES
 from fleetctl_tgi.container import IMAGE
 from fleetctl_tgi.diagnosis import MESSAGES
 from fleetctl_tgi.launch import arguments, check_prefill, concurrent_requests_max, environment
-from fleetctl_tgi.signals import PREFIX, read
+from fleetctl_tgi.signals import PREFIX, RUNNING, WAITING, read
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
@@ -24,6 +24,7 @@ class TgiEngine(EngineProgram):
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = PREFIX
+    request_gauges: tuple[str, ...] = (RUNNING, WAITING)
     program_env = "FLEETCTL_TGI"
     default_program = "text-generation-launcher"
     api_key_env = "API_KEY"  # the launcher reads it as --api-key, which everybody on the machine could read

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
 
 PREFIX = "tgi_"
+RUNNING, WAITING = "tgi_batch_current_size", "tgi_queue_size"
 
 
 def read(exposition: str) -> EngineSignals:
@@ -23,8 +24,8 @@ def read(exposition: str) -> EngineSignals:
     used = page.total("tgi_batch_current_max_tokens")
     there = page.total("tgi_batch_max_total_tokens")
     return reading.signals(
-        running=page.total("tgi_batch_current_size"),
-        waiting=page.total("tgi_queue_size"),
+        running=page.total(RUNNING),
+        waiting=page.total(WAITING),
         kv_usage=used / there if used is not None and there else None,
         preemptions=0.0,
         prompt_tokens=page.total("tgi_request_input_length_sum"),

@@ -10,7 +10,7 @@ from fleetctl_vllm.capabilities import CAPABILITIES
 from fleetctl_vllm.container import IMAGE
 from fleetctl_vllm.diagnosis import MESSAGES
 from fleetctl_vllm.launch import ENVIRONMENT, arguments, member_arguments
-from fleetctl_vllm.signals import PREFIX, read
+from fleetctl_vllm.signals import PREFIX, RUNNING, WAITING, read
 
 if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
@@ -24,6 +24,7 @@ class VllmEngine(EngineProgram):
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = PREFIX
+    request_gauges: tuple[str, ...] = (RUNNING, WAITING)
     program_env = "FLEETCTL_VLLM"
     default_program = "vllm"
     api_key_env = "VLLM_API_KEY"  # never --api-key: everybody on the machine can read arguments

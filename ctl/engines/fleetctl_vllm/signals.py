@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from fleetctl.telemetry.exposition import Exposition
 
 PREFIX = "vllm:"
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 
 
 def read(exposition: str) -> EngineSignals:
     """Read a page; figures of several engine cores (data parallel) are added, the fullest KV cache counts."""
     page = parse(exposition)
     return reading.signals(
-        running=page.total("vllm:num_requests_running"),
-        waiting=page.total("vllm:num_requests_waiting"),
+        running=page.total(RUNNING),
+        waiting=page.total(WAITING),
         kv_usage=page.highest("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         preemptions=page.total("vllm:num_preemptions_total", "vllm:num_preemptions"),
         prompt_tokens=page.total("vllm:prompt_tokens_total", "vllm:prompt_tokens"),

@@ -26,6 +26,7 @@ from fleetctl.model.catalogue import (
     RecurrentLayers,
     WindowedLayers,
 )
+from fleetctl.model.remote_weights import is_remote
 from fleetctl.spelling import suggest
 
 if TYPE_CHECKING:
@@ -96,14 +97,16 @@ def resolve_model(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
 def _own_card(spec: ModelSpec, catalogue: Catalogue) -> ModelCard:
     if is_gguf(spec.path):
         return dataclasses.replace(model_card_from_gguf(Path(spec.path)), id=spec.id)
-    if spec.path:
+    # What lies in S3 is read by nobody here: its figures are its id's.
+    if spec.path and not is_remote(spec.path):
         return dataclasses.replace(model_card_from_config(Path(spec.path) / "config.json"), id=spec.id)
     if spec.id in catalogue.models:
         return catalogue.models[spec.id]
     near = suggest(spec.id, catalogue.models)
+    read_by_path = "" if is_remote(spec.path) else ", or give model.path"
     raise NotFoundError(
         f"the model {spec.id!r} is not in the catalogue{near}",
-        hint=f"add it with `fleetctl model add`, or give model.path; known: {', '.join(sorted(catalogue.models))}",
+        hint=f"add it with `fleetctl model add`{read_by_path}; known: {', '.join(sorted(catalogue.models))}",
     )
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"  # the device plugin's resource, and the taint of nodes that have some
 PRODUCT = "nvidia.com/gpu.product"
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GPU_NAME = "karpenter.k8s.aws/instance-gpu-name"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 HOSTNAME = "kubernetes.io/hostname"
@@ -28,6 +31,22 @@ SPOT_LABELS: dict[str, tuple[str, float]] = {
 _SPOT_TAINTS = ("kubernetes.azure.com/scalesetpriority", "cloud.google.com/gke-spot", "karpenter.sh/capacity-type")
 
 
+# The taint that AKS's guide has GPU pools be given (learn.microsoft.com/azure/aks/use-nvidia-gpu).
+_AKS_GPU_TAINT = {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
+# What a node says whose GPUs are not whole: time-slicing and MPS of the device plugin and of GKE, and MIG (`gpu.slices.gi`
+# is discovery's, under the `single` strategy, where each slice is called a GPU).
+SHARING: dict[str, tuple[str, ...]] = {
+    "nvidia.com/gpu.sharing-strategy": ("time-slicing", "mps"),
+    "cloud.google.com/gke-gpu-sharing-strategy": ("time-sharing", "mps"),
+}
+GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
+MIG_SLICES = "nvidia.com/gpu.slices.gi"
+_WHOLE: tuple[Object, ...] = (
+    *({"key": key, "operator": "NotIn", "values": [*values]} for key, values in SHARING.items()),
+    *({"key": key, "operator": "DoesNotExist"} for key in (GKE_PARTITION, MIG_SLICES)),
+)
+
+
 def market_of(labels: Mapping[str, str]) -> tuple[Market, float]:
     """Return how a node was bought, by its labels, and how long before its end that is known, in seconds."""
     for name, (value, notice_s) in SPOT_LABELS.items():
@@ -36,14 +55,15 @@ def market_of(labels: Mapping[str, str]) -> tuple[Market, float]:
     return Market.ON_DEMAND, 0.0
 
 
-def affinity(market: Market, labels: Mapping[str, str]) -> Object:
-    """Return the affinity to nodes of a market that have these labels."""
+def affinity(market: Market, labels: Mapping[str, str], *, whole_gpus: bool = True) -> Object:
+    """Return the affinity to nodes of a market that have these labels, and whose GPUs are whole where that matters."""
     exact = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+    whole = _WHOLE if whole_gpus else ()
     if market is Market.SPOT:
         terms = [[{"key": key, "operator": "In", "values": [value]}] for key, (value, _) in SPOT_LABELS.items()]
     else:  # absent counts as not in
         terms = [[{"key": key, "operator": "NotIn", "values": [value]} for key, (value, _) in SPOT_LABELS.items()]]
-    required = {"nodeSelectorTerms": [{"matchExpressions": [*term, *exact]} for term in terms]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [*term, *exact, *whole]} for term in terms]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
@@ -63,7 +83,25 @@ def spread(labels: Mapping[str, str]) -> list[Object]:
 def tolerations(market: Market, *, needs_gpus: bool) -> list[Object]:
     """Return the taints that do not matter to a replica."""
     keys = (*((GPU,) if needs_gpus else ()), *(_SPOT_TAINTS if market is Market.SPOT else ()))
-    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    known = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    return [*known, *([dict(_AKS_GPU_TAINT)] if needs_gpus else ())]
+
+
+def untolerated(taints: Iterable[Object], market: Market) -> tuple[str, ...]:
+    """Return the taints that keep a replica with GPUs off a node of this market, as kubectl writes them."""
+    borne = tolerations(market, needs_gpus=True)
+    return tuple(
+        f"{each['key']}{'=' + each['value'] if each.get('value') else ''}:{each['effect']}"
+        for each in taints
+        if each["effect"] in ("NoSchedule", "NoExecute") and not any(_is_borne(each, by) for by in borne)
+    )
+
+
+def _is_borne(taint: Object, toleration: Object) -> bool:
+    """Whether a toleration of ours, which names key and effect, is of this taint."""
+    if (toleration["key"], toleration["effect"]) != (taint["key"], taint["effect"]):
+        return False
+    return bool(toleration["operator"] == "Exists" or toleration.get("value", "") == (taint.get("value") or ""))
 
 
 def volumes_of(mounts: Iterable[Mount]) -> tuple[list[Object], list[Object]]:

@@ -11,6 +11,7 @@ from fleetctl.catalogue.kubernetes_rights import (
     CLAIM_NODE_RIGHTS,
     CLAIM_RIGHTS,
     GROUP_RIGHTS,
+    IDENTITY_RIGHTS,
     NETWORK_RIGHTS,
     NODE_RIGHTS,
     OWN_NAMESPACE_RIGHT,
@@ -18,6 +19,7 @@ from fleetctl.catalogue.kubernetes_rights import (
     PRIORITY_RIGHTS,
     RIGHTS,
 )
+from fleetctl.model.tls import SECRET_AT, SECRET_CERTIFICATE, SECRET_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +28,21 @@ Object = dict[str, Any]
 USER = 65532  # as in the Containerfile
 HOME = "/var/lib/fleetctl"  # of all that is written, beside /tmp
 RBAC = "rbac.authorization.k8s.io/v1"
-# Between whoever places the pod of a fleet and what runs in it: variables, the files of its Secret, the token's header. Not
-# `authorization`, which an API server takes off what it passes on.
+# Between whoever places the pods of a fleet and what runs in them: variables, the files of their Secret.
 POD_SECRETS, POD_ADDRESS, POD_PORT = "FLEETCTL_POD_SECRETS", "FLEETCTL_POD_ADDRESS", "FLEETCTL_POD_PORT"
-ENVIRONMENT_FILE, TOKEN_FILE = "environment.json", "token"
-TOKEN_HEADER = "x-fleetctl-token"  # noqa: S105  # its name
-LIVEZ = "/livez"
+ENVIRONMENT_FILE, TOKEN_FILE, GATEWAY_TOKEN_FILE = "environment.json", "token", "gateway-token"
+# How the controller finds the gateways' pods, and at which port of theirs it calls them.
+GATEWAY_SELECTOR, CONTROL_PORT = "FLEETCTL_POD_GATEWAYS", "FLEETCTL_POD_GATEWAY_PORT"
 # What the processes do in their namespace, the state's own rights aside.
-IN_NAMESPACE = (*RIGHTS, *NETWORK_RIGHTS, *GROUP_RIGHTS, *CLAIM_RIGHTS, *AUTOSCALER_RIGHTS, OWN_NAMESPACE_RIGHT)
+IN_NAMESPACE = (
+    *RIGHTS,
+    *IDENTITY_RIGHTS,
+    *NETWORK_RIGHTS,
+    *GROUP_RIGHTS,
+    *CLAIM_RIGHTS,
+    *AUTOSCALER_RIGHTS,
+    OWN_NAMESPACE_RIGHT,
+)
 # The gateway lets requests finish for 10 s; the rest is for the state's last writes.
 _GRACE_S = 30
 
@@ -63,7 +72,7 @@ def binding(kind: str, of: str, role: str, account: str, namespace: str) -> Obje
     }
 
 
-def deployment(  # all of it is in the one object
+def deployment(  # noqa: PLR0913  # all of it is in the one object
     container: Object,
     *,
     selector: Mapping[str, str],
@@ -71,6 +80,7 @@ def deployment(  # all of it is in the one object
     annotations: Mapping[str, str],
     account: str,
     volumes: Sequence[Object],
+    pull_secrets: Sequence[str] = (),
 ) -> Object:
     """Return the Deployment, without metadata, of the one pod that keeps a fleet; `labels` are the pod's, `selector` among them."""
     template = {
@@ -88,6 +98,7 @@ def deployment(  # all of it is in the one object
                 "fsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
+            **({"imagePullSecrets": [{"name": each} for each in pull_secrets]} if pull_secrets else {}),
             "containers": [container],
             "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
         },
@@ -135,9 +146,19 @@ def container(
     }  # fmt: skip
 
 
-def service_spec(selector: Mapping[str, str], *, port: int) -> Object:
-    """Return the specification of the Service that leads to the gateway."""
-    return {"selector": dict(selector), "ports": [{"name": "http", "port": port, "targetPort": "http"}]}
+def service_spec(selector: Mapping[str, str], *, port: int, is_tls: bool = False) -> Object:
+    """Return the specification of the Service that leads to the gateway; `is_tls`: what takes it for a backend speaks HTTPS."""
+    shown: Object = {"name": "https", "appProtocol": "https"} if is_tls else {"name": "http"}
+    return {"selector": dict(selector), "ports": [{**shown, "port": port, "targetPort": "http"}]}
+
+
+def tls_volume(secret: str) -> Object:
+    """Return the volume that has the gateway's certificate: kubelet renews what is in it, about a minute after the Secret."""
+    items = [{"key": name, "path": name} for name in (SECRET_CERTIFICATE, SECRET_KEY)]
+    return {"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440, "items": items}}
+
+
+TLS_MOUNT: Object = {"name": "tls", "mountPath": SECRET_AT, "readOnly": True}
 
 
 def named(found: Object, metadata: Object) -> Object:

@@ -12,6 +12,8 @@ RIGHTS = (
     *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
     ("get", "pods/log"),
 )
+# To set labels back that somebody has taken from a pod; without it such a pod is known all the same, and the status says so.
+IDENTITY_RIGHTS = (("patch", "pods"),)
 # For who may reach the engines, where the profile says where its gateway is.
 NETWORK_RIGHTS = tuple(
     (verb, "networkpolicies.networking.k8s.io") for verb in ("create", "get", "list", "patch", "delete")
@@ -39,14 +41,19 @@ STATE_RIGHTS = (
     *((verb, "configmaps") for verb in ("create", "get", "list", "patch", "delete")),
     *((verb, "leases.coordination.k8s.io") for verb in ("create", "get", "patch")),
 )
-# For whoever places controller and gateway in a cluster (`host: kubernetes`), in the fleet's namespace; to hand on rights takes having them.
+# For whoever places controller and gateways in a cluster (`host: kubernetes`), in the fleet's namespace; to hand on rights takes having them.
 _PLACED = ("create", "get", "patch", "delete")
 HOST_RIGHTS = (
     *((verb, "deployments.apps") for verb in _PLACED),
     *((verb, "services") for verb in _PLACED),
     *((verb, "secrets") for verb in _PLACED),
+    *((verb, "networkpolicies.networking.k8s.io") for verb in _PLACED),
+    *((verb, "poddisruptionbudgets.policy") for verb in _PLACED),
     ("list", "pods"),
 )
+# For the controller of such a fleet, by the names of its own Secret, which its pod has mounted anyway, and of its gateways' Deployment:
+# to see that they are there, and to make that Deployment again.
+UPKEEP_RIGHTS = (("get", "secrets"), *((verb, "deployments.apps") for verb in ("create", "get", "patch")))
 # The account of the pod and what it may do, unless there is one already: in the namespace, and of the whole cluster.
 HOST_ACCOUNT_RIGHTS = (
     *((verb, "serviceaccounts") for verb in _PLACED),
@@ -57,5 +64,5 @@ HOST_CLUSTER_RIGHTS = (
     *((verb, "clusterroles.rbac.authorization.k8s.io") for verb in _PLACED),
     *((verb, "clusterrolebindings.rbac.authorization.k8s.io") for verb in _PLACED),
 )
-# The ways of commands to the pod: either will do.
+# The ways of commands to the pods: either will do.
 HOST_WAYS = (("get", "pods/proxy"), ("create", "pods/portforward"))

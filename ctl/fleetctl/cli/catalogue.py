@@ -65,6 +65,13 @@ _ROWS = (
         "drain:drain",
         _WRITES,
     ),
+    (
+        "Run a fleet",
+        "restart",
+        "Start a replica's engine anew on the node that it has.",
+        "restart:restart",
+        _WRITES,
+    ),
     ("Run a fleet", "undrain", "Take a drain back, or a cordon.", "drain:undrain", _WRITES),
     ("Run a fleet", "shed", "Pin a lane on a step of the degradation ladder, or let it go.", "overrides:shed", _WRITES),
     (

@@ -17,6 +17,7 @@ from fleetctl.cli.output import Format, emit
 from fleetctl.cli.progress import Progress, confirm, note_findings
 from fleetctl.cli.site import site_of
 from fleetctl.cli.up import wait_ready
+from fleetctl.model.plan import Plan
 from fleetctl.model.profile import Profile
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations import lifecycle, traffic
@@ -63,9 +64,9 @@ def demo(
 
 def _measure(site: Site, profile: Profile, progress: Progress, *, duration_s: float, output: Format) -> None:
     with _always_down(site, profile.name, progress):
-        _bring_up(site, profile, progress)
+        plan = _bring_up(site, profile, progress)
         progress.note(f"sending {duration_s:.0f} s of traffic like the profile's workload ...")
-        spec = replace(traffic.fleet_spec(profile), duration_s=duration_s, interval_s=5.0)
+        spec = replace(traffic.fleet_spec(profile, plan), duration_s=duration_s, interval_s=5.0)
         report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
         emit(load_view(report, spec.slos), output)
         if is_early:
@@ -81,8 +82,8 @@ def _look(site: Site, claimed: Demo, progress: Progress) -> None:
     profile = claimed.profile
     stay = _LeaveUpPrompt(profile.name, progress)
     with _always_down(site, profile.name, progress, unless=stay):
-        _bring_up(site, profile, progress)
-        load = traffic.BackgroundLoad(replace(traffic.fleet_spec(profile), duration_s=_ENDLESS_S))
+        plan = _bring_up(site, profile, progress)
+        load = traffic.BackgroundLoad(replace(traffic.fleet_spec(profile, plan), duration_s=_ENDLESS_S))
         try:
             open_tui(site, profile.name)
         finally:
@@ -93,7 +94,7 @@ def _look(site: Site, claimed: Demo, progress: Progress) -> None:
         stay.confirm()
 
 
-def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
+def _bring_up(site: Site, profile: Profile, progress: Progress) -> Plan:
     with progress:
         progress.working(f"planning {profile.name} ...")
         planned = os_signals.run(plan_profile(site, profile, proves=True))
@@ -107,6 +108,7 @@ def _bring_up(site: Site, profile: Profile, progress: Progress) -> None:
     note_findings(findings, progress)
     wait_ready(site, result.desired, progress, timeout_s=_READY_S)
     progress.note(f"{profile.name}: {profile.gateway.url}/v1 speaks OpenAI's API")
+    return result.desired.plan
 
 
 class _LeaveUpPrompt:

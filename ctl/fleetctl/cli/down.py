@@ -99,7 +99,7 @@ def _take_down(  # the command's own options
         return
     if not confirm(f"Take down {name} with its {format_count(live, 'replica')}?", yes=yes):
         raise typer.Exit(1)
-    lifecycle.down(site, name, override_freeze=override_freeze)
+    lifecycle.down(site, name, override_freeze=override_freeze, timeout_s=timeout_s)
     if detach:
         progress.note(f"{name} is going down; see: fleetctl status {name}")
         return

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from fleetctl.cli.output import WIDE, View, lines, section
 from fleetctl.core.conditions import fleet_condition
 from fleetctl.model.rollout import RolloutPhase
+from fleetctl.views.boot import start_lines
 from fleetctl.views.conditions import condition_cell, condition_line
 from fleetctl.views.figures import format_cost
+from fleetctl.views.images import image_lines
 from fleetctl.views.lanes import LANES_FIGURES, LANES_STATUS, lanes_table
 from fleetctl.views.overrides import override_lines
 from fleetctl.views.replicas import REPLICAS_STATUS, replicas_table
@@ -20,10 +22,12 @@ from fleetctl.views.workflows import WORKFLOWS_TITLE, workflow_notes, workflow_t
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from fleetctl.cli.output import OutputSection
     from fleetctl.model.gateway_process import GatewayStatus
     from fleetctl.model.status import FleetStatus
+    from fleetctl.model.tls import ServedCertificate
 
 
 def fleets_view(fleets: Sequence[FleetStatus], *, location: str) -> View:
@@ -53,8 +57,14 @@ def status_view(status: FleetStatus) -> View:
         *_tiers(status),
         *_workflows(status),
         section(replicas),
+        *_starts(status),
     )
     return View(value=fleet_value(status), names=names, sections=sections)
+
+
+def _starts(status: FleetStatus) -> tuple[OutputSection, ...]:
+    shown = tuple(start_lines(status))
+    return (lines(*shown, title="Starts, and what each phase took"),) if shown else ()
 
 
 def _tiers(status: FleetStatus) -> tuple[OutputSection, ...]:
@@ -89,12 +99,16 @@ def _fleet_row(status: FleetStatus) -> tuple[str | Cell, ...]:
 
 def _gateway(gateway: GatewayStatus) -> str:
     """Return one of several gateways in a line."""
+    who = gateway.place or f"pid {gateway.pid}"
     if not gateway.answers:
-        return f"{gateway.number}  {gateway.stall or 'does not answer'}"
+        ending = (
+            "; is being ended, and keeps its part of the limits until it is seen gone" if gateway.is_leaving else ""
+        )
+        return f"{gateway.number}  {gateway.stall or 'does not answer'}{ending}" + (f", {who}" if gateway.place else "")
     carried = f"{gateway.in_flight} in flight, {gateway.queued} queued"
     cpu = f", {gateway.cpu_share:.0%} CPU" if gateway.cpu_share is not None else ""
     leaving = "; ends with its last request" if gateway.is_leaving else ""
-    return f"{gateway.number}  pid {gateway.pid}, {carried}{cpu}{leaving}"
+    return f"{gateway.number}  {who}, {carried}{cpu}{leaving}"
 
 
 def _header(status: FleetStatus) -> Iterator[str | Cell]:
@@ -108,9 +122,16 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
         yield from (f"         {_gateway(each)}" for each in status.gateways)
     else:
         yield f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})"
+    if status.certificate is not None:
+        yield _certificate(status.certificate, status.at)
     control = _alive(status.controller_alive, status.controller_pid)
     yield f"Control  {'not running' if status.is_unattended else control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
+    for title, images in (
+        ("Image", image_lines((lane.name, lane.image) for lane in status.lanes)),
+        ("Machine", image_lines((lane.name, lane.machine_image) for lane in status.lanes)),
+    ):
+        yield from (f"{title if number == 0 else '':<9}{text}" for number, text in enumerate(images))
     for number, risk in enumerate(status.plan_risks):
         yield cell(f"{'Risk' if number == 0 else '':<9}{risk}, accepted with the plan", Tone.WARN)
     rollout = status.rollout
@@ -121,5 +142,14 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
         yield f"{'By hand' if number == 0 else '':<9}{text}"
 
 
+def _certificate(found: ServedCertificate, now: datetime) -> Cell | str:
+    if found.not_after is None:
+        return cell("TLS      no certificate", Tone.BAD)
+    text = f"TLS      certificate until {found.not_after:%Y-%m-%d %H:%M} UTC"
+    return cell(text, Tone.WARN) if found.fault or found.ends_soon(now) else text
+
+
 def _alive(is_alive: bool, pid: int) -> str:
-    return f"pid {pid}" if is_alive else f"pid {pid}, not answering" if pid else "not answering"
+    if is_alive:
+        return f"pid {pid}" if pid else "answering"
+    return f"pid {pid}, not answering" if pid else "not answering"

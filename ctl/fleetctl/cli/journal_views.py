@@ -12,7 +12,9 @@ from fleetctl.core.lane_figures import lane_streams
 from fleetctl.model.subject import FLEET
 from fleetctl.printable import printable
 from fleetctl.units import format_ready
+from fleetctl.views.boot import phases_text
 from fleetctl.views.budget import format_budget
+from fleetctl.views.bursts import measured_line
 from fleetctl.views.decisions import EVENTS, action_cell, decisions_table
 from fleetctl.views.figures import format_age, format_clock_time, format_inputs
 from fleetctl.views.replicas import node_text
@@ -75,6 +77,12 @@ def _state(found: Explanation, now: datetime) -> Iterator[str]:
         yield f"{record.id}: {record.state} for {format_age(record.changed_at, now)}, {record.market}, {record.gpu}"
         if where := node_text(record):
             yield f"Node     {where}"
+        if phases := phases_text(found.replica, now):
+            yield f"Start    {phases}"
+        if found.replica.boot_concern:
+            yield f"         {found.replica.boot_concern}"
+        if found.replica.pending_reason and record.state.is_live:
+            yield f"Waits    {found.replica.pending_reason}"
         if record.notice is not None and record.state.is_live:
             yield f"Notice   {notice_text(record.notice, now)}"
     elif found.lane is not None:
@@ -96,6 +104,8 @@ def _lane_state(lane: LaneStatus) -> Iterator[str]:
         yield f"Budget   {format_budget(lane.budget)}"
     if streams := stream_line(lane_streams(lane)):
         yield f"Streams  {streams}"
+    if arrivals := measured_line(lane.arrivals):
+        yield f"Arrivals {arrivals}"
     for number, tier in enumerate(tier_lines(lane.traffic)):
         yield f"{'' if number else 'Tiers':<8} {tier}"
 

@@ -56,6 +56,7 @@ _DOCUMENTS = {
     "requests": "[model.request_trace:RequestTrace]",
     "events": "[model.journal:JournalEntry]",
     "plan": "model.plan:Plan",
+    "plan --frontier": "operations.what_if:Frontier",
     "offers": "[operations.offers:ProviderOffers]",
     "cost": "operations.costs:CostReport",
     "validate": "operations.validation:Validation",
@@ -270,6 +271,7 @@ _ADDED: dict[str, dict[str, tuple[str, str, tuple[str, ...]]]] = {
             "with `--explain`: what is behind the plan, key by key",
             ("PlanExplanation",),
         ),
+        "what_if": (f"{_link('WhatIf')} or null", "with `--set`: beside the profile's own plan", ("WhatIf",)),
     },
     "LoadReport": _VERDICT,
 }

@@ -14,6 +14,7 @@ from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
 from fleetctl.operations import traffic
 from fleetctl.operations.gateway_reach import gateway_reached
+from fleetctl.operations.gateway_tls import served_certificate
 from fleetctl.units import parse_duration_s, parse_fraction
 
 _EXIT_INTERRUPTED = 130
@@ -83,10 +84,10 @@ def load(
     Ctrl-C ends it early, with its report. ATTAINED is good of offered: a refusal or failure is a miss. CUT_SHORT: still in
     flight at the end. Times count from when a request was due. SLO: kept, MISSED, or undecided (too few late or too many cut short to be sure); ~ marks few samples.
     """
-    profile = traffic.target_profile(site := site_of(ctx), target)
-    if profile:
-        traffic.check_lane(profile, lane)
-    base = traffic.fleet_spec(profile) if profile else traffic.address_spec(target)
+    fleet = traffic.target_fleet(site := site_of(ctx), target)
+    if fleet:
+        traffic.check_lane(fleet.profile, lane)
+    base = traffic.fleet_spec(fleet.profile, fleet.plan) if fleet else traffic.address_spec(target)
     spec = replace(
         base,
         trace=str(Path(trace).absolute()) if trace else "",
@@ -105,8 +106,8 @@ def load(
         drain_timeout_s=parse_duration_s(drain_timeout),
     )
     progress = Progress(quiet=quiet)
-    with gateway_reached(site, profile) if profile else nullcontext(spec.url) as url:
-        spec = replace(spec, url=url)
+    with gateway_reached(site, fleet.profile) if fleet else nullcontext(spec.url) as url:
+        spec = replace(spec, url=url, certificate=served_certificate(site, fleet.profile) if fleet else "")
         report, is_early = traffic.run(spec, on_progress=lambda seen: progress.note(progress_line(seen)))
     emit(load_view(report, spec.slos), output)
     if is_early:

@@ -11,6 +11,7 @@ from fleetctl.model.slo import Metric, Quantiles
 from fleetctl.model.verdict import Compliance
 from fleetctl.operations.traffic import LoadVerdict, failures, measured
 from fleetctl.units import format_duration, format_fraction
+from fleetctl.views.bursts import BURST_COLUMNS, burst_cells, burst_line
 from fleetctl.views.canvas import PLAIN
 from fleetctl.views.conditions import verdict_cell
 from fleetctl.views.figures import format_percentile, percentile_cells
@@ -52,10 +53,12 @@ def load_view(report: LoadReport, slos: dict[str, LaneSlo]) -> View:
         section(text_table(_COUNTS, [_counts(lane) for lane in figures])),
         _latencies(report.lanes, slos),
         *_streams(report.lanes, slos),
+        section(text_table(f"LANE {BURST_COLUMNS}", [_burst(lane) for lane in figures])),
         *_traffic(report),
         *([section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else ()),
         lines(*verdict.promises_missed),
         lines(*(f"{lane.lane}: {failure}" for lane in report.lanes for failure in failures(lane))),
+        lines(*_bursts(report)),
         lines(*_cautions(report)),
     )
     value = {**to_plain(report), "compliance": verdict.compliance, "kept": verdict.compliance is Compliance.KEPT}
@@ -117,6 +120,12 @@ def _streams(lanes: tuple[LaneFigures, ...], slos: dict[str, LaneSlo]) -> Iterat
         yield section(text_table("LANE >STREAMS >TOKENS/CHUNK SLO >STALL_RATE SLO >STALLED >STALLS", rows))
 
 
+def _burst(lane: LaneFigures) -> tuple[str, ...]:
+    """Return how bursty what was offered to it was, beside what it is planned for."""
+    unknown = (NOTHING,) * 4  # of a report that a progress line holds
+    return (lane.lane, *(burst_cells(lane.arrivals) if lane.arrivals else unknown))
+
+
 def _traffic(report: LoadReport) -> Iterator[OutputSection]:
     """Yield what became of each tier and each client, where requests have any."""
     if report.tiers:
@@ -156,6 +165,13 @@ def _promise(slo: LaneSlo | None, metric: Metric) -> str:
     wanted = {metric, Metric.COMPLETION} if metric is Metric.E2E else {metric}
     found = [t for t in slo.targets if t.metric in wanted] if slo else []
     return ", ".join(f"{format_percentile(t.percentile)} {format_duration(t.limit_s)}" for t in found) or NOTHING
+
+
+def _bursts(report: LoadReport) -> Iterator[str]:
+    """Yield which lanes' arrivals were burstier than planned, and what became of their SLO."""
+    for lane in report.lanes:
+        if lane.arrivals and (line := burst_line(lane.lane, lane.arrivals, lane.verdict.compliance)):
+            yield line
 
 
 def _cautions(report: LoadReport) -> Iterator[str]:

@@ -72,8 +72,8 @@ def _alternatives(found: tuple[Alternative, ...]) -> OutputSection:
         if each.refusal
         else (
             each.lane, each.change, str(each.replicas),
-            f"{format_usd(each.cost_usd_per_hour)} ({_signed(each.cost_change_usd_per_hour, format_usd)})",
-            f"{format_duration(each.ttft_p99_s)} ({_signed(each.ttft_p99_change_s, format_duration)})",
+            f"{format_usd(each.cost_usd_per_hour)} ({signed(each.cost_change_usd_per_hour, format_usd)})",
+            f"{format_duration(each.ttft_p99_s)} ({signed(each.ttft_p99_change_s, format_duration)})",
             _bought(each),
         )
         for each in found
@@ -97,5 +97,6 @@ def _bought(each: Alternative) -> str:
 _CENT, _MICROSECOND = 0.01, 1e-6
 
 
-def _signed(change: float, spelled: Callable[[float], str]) -> str:
+def signed(change: float, spelled: Callable[[float], str]) -> str:
+    r"""Return a difference with its sign: \"+$1.86\"."""
     return f"+{spelled(change)}" if change > 0 else f"-{spelled(-change)}" if change < 0 else f"+{spelled(0.0)}"

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import Format, lines, section
+from fleetctl.core.plan.joint import mix_text
 from fleetctl.core.plan.model_totals import model_totals
+from fleetctl.core.ttft_budget import outside_s
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_count, format_duration, format_fraction, format_rps, format_usd
+from fleetctl.views.bursts import index_text
 from fleetctl.views.figures import CPU, format_replica_gpus
+from fleetctl.views.images import image_lines
 from fleetctl.views.overrides import override_clauses
 from fleetctl.views.plan_changes import format_plan_value
 from fleetctl.views.preflight import findings_lines
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.core.plan.changes import PlanChange
     from fleetctl.model.plan import Forecast, LanePlan, Plan
     from fleetctl.model.preflight import Finding
-    from fleetctl.model.profile import Profile
+    from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.model.slo import LaneSlo
     from fleetctl.operations.pending import PendingChanges
 
@@ -35,6 +39,7 @@ def plan_sections(profile: Profile, plan: Plan) -> tuple[OutputSection, ...]:
         head,
         *tail[:-1],
         _launch(plan),
+        _images(plan),
         _budget(profile, plan),
         _workflows(plan),
         lines(*binding, title="Why (-o wide says more)", only=Format.TABLE),
@@ -132,6 +137,10 @@ def _cost(plan: Plan) -> str:
     per_token = format_usd(plan.cost_usd_per_1m_tokens)
     head = f" and the head at {format_usd(plan.head_usd_per_hour)}/h" if plan.head_usd_per_hour else ""
     nodes = format_count(plan.nodes, "node")
+    if not plan.cost_usd_per_hour:  # a figure that nobody is billed says nothing of what the GPUs cost
+        return (
+            f"{nodes}, {format_usd(0.0)}/h: the provider has no prices; capacity.gpu_per_hour says what a GPU costs you"
+        )
     return (
         f"{nodes}{head}, {format_usd(plan.cost_usd_per_hour)}/h ({monthly} a month), {per_token}/1M tokens at the peak"
     )
@@ -142,7 +151,7 @@ def _replicas(plan: Plan) -> OutputSection:
         (
             lane.lane, str(lane.replicas), str(lane.spot), format_replica_gpus(lane),
             lane.engine, format_rps(lane.rps), lane.constraint,
-            format_usd(lane.cost_usd_per_hour), format_usd(lane.cost_usd_per_1m_tokens), lane.offering.key,
+            format_usd(lane.cost_usd_per_hour), format_usd(lane.cost_usd_per_1m_tokens), mix_text(lane.mix) or lane.offering.key,
         )
         for lane in plan.lanes
     )  # fmt: skip
@@ -182,7 +191,7 @@ def _forecast(profile: Profile, plan: Plan) -> OutputSection:
             format_duration(forecast.e2e_p99_s), f"{forecast.utilisation:.0%}", f"{forecast.concurrency:.3g}",
             format_rps(forecast.knee_rps),
         ))  # fmt: skip
-    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO >GOOD +>BURST_1S +>BURST_10S +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
+    columns = "LANE TTFT_P99 >SLO ITL_P99 >SLO >GOOD >BURST_1S >BURST_10S +>E2E_P99 >BUSY +>RUNNING >KNEE_RPS"
     how = f"simulated: {plan.proof}" if plan.proof else "closed form, not simulated"
     return section(text_table(columns, rows), title=f"Forecast at the peak minute ({how})")
 
@@ -196,11 +205,9 @@ def _good(lane: LanePlan) -> str:
 
 
 def _bursts(lane: LanePlan) -> tuple[str, str]:
-    """Return the index of dispersion of its arrivals over a second and over ten."""
-    proof = lane.proof
-    found = (proof.dispersion_1s, proof.dispersion_10s) if proof is not None else (None, None)
-    short, long = (NOTHING if index is None else f"{index:.1f}" for index in found)
-    return short, long
+    """Return the index of dispersion that its arrivals are planned with, over a second and over ten."""
+    planned = lane.arrivals
+    return (index_text(planned.over_1s), index_text(planned.over_10s)) if planned else (NOTHING, NOTHING)
 
 
 def _ttft(f: Forecast) -> str:
@@ -225,6 +232,13 @@ def _launch(plan: Plan) -> OutputSection:
     return section(text_table(columns, rows), title="Launch settings")
 
 
+def _images(plan: Plan) -> OutputSection:
+    containers = image_lines((lane.lane, lane.launch.image) for lane in plan.lanes)
+    machines = image_lines((lane.lane, lane.launch.machine_image) for lane in plan.lanes)
+    shown = (*containers, *machines)
+    return lines(*shown, title="Images, by what their names stand for") if shown else lines()
+
+
 def _budget(profile: Profile, plan: Plan) -> OutputSection:
     budgeted = [lane for lane in plan.lanes if lane.budget and not lane.offering.is_on_cpu]
     if not budgeted:
@@ -232,8 +246,7 @@ def _budget(profile: Profile, plan: Plan) -> OutputSection:
     components = list(dict.fromkeys(item.component for lane in budgeted for item in lane.budget))
     rows = [(component, *(_share(lane, component) for lane in budgeted)) for component in components]
     rows.append(("total", *(format_duration(sum(item.seconds for item in lane.budget)) for lane in budgeted)))
-    limits = (_limit(profile.lane(lane.lane).slo, Metric.TTFT) for lane in budgeted)
-    rows.append(("limit", *limits))
+    rows.append(("limit", *(_promised_ttft(profile.lane(lane.lane)) for lane in budgeted)))
     columns = " ".join(["COMPONENT", *(f">{lane.lane}" for lane in budgeted)])
     return section(text_table(columns, rows), title="TTFT budget by component")
 
@@ -268,6 +281,12 @@ def _taken(replicas: int, cost_usd_per_hour: float) -> str:
 def _share(lane: LanePlan, component: str) -> str:
     found = [item.seconds for item in lane.budget if item.component == component]
     return format_duration(sum(found)) if found else NOTHING
+
+
+def _promised_ttft(lane: LaneSpec) -> str:
+    """Return the whole promise, what passes before the gateway included."""
+    target = lane.slo.strictest(Metric.TTFT)
+    return format_duration(target.limit_s + outside_s(lane.ttft_budget)) if target else NOTHING
 
 
 def _limit(slo: LaneSlo, metric: Metric) -> str:

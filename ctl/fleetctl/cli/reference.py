@@ -31,7 +31,7 @@ def reference() -> str:
 def exit_codes() -> dict[int, str]:
     """Return every exit code with its meaning, in order."""
     found: dict[int, list[str]] = {code: [meaning] for code, meaning in _OWN_CODES.items()}
-    for kind in _kinds(errors.FleetctlError):
+    for kind in dict.fromkeys(_kinds(errors.FleetctlError)):
         if kind is errors.FleetctlError:
             found.setdefault(kind.exit_code, []).append("The answer is no: a declined question, a failed check.")
             continue

@@ -10,11 +10,12 @@ from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
 from fleetctl.cli.progress import Progress
 from fleetctl.cli.site import site_of
+from fleetctl.errors import ConfigError
 from fleetctl.model.kubernetes_addition import PROMETHEUS_URL, KubernetesAddition, KubernetesAdditions
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
-from fleetctl.operations.rendering import InCluster, RenderTarget, render_to
+from fleetctl.operations.rendering import SHARED_PARTS, InCluster, RenderTarget, render_to, shared_parts_to
 
 _Image = Annotated[
     str,
@@ -22,7 +23,16 @@ _Image = Annotated[
         "--image",
         metavar="IMAGE",
         envvar="FLEETCTL_KUBE_IMAGE",
-        help="Of --target in-cluster: built from the Containerfile.",
+        help="Of --target in-cluster and --with deletion-costs: built from the Containerfile.",
+    ),
+]
+_Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        envvar="FLEETCTL_KUBE_NAMESPACE",
+        help="Where it is applied: of accounts' bindings, and in the names of what is of the whole cluster.",
     ),
 ]
 _StateOnClaim = Annotated[
@@ -48,15 +58,14 @@ def render(
     ] = RenderTarget.MACHINES,
     additions: Annotated[
         list[KubernetesAddition] | None,
-        typer.Option("--with", help="Objects of other controllers of the cluster; may be given several times."),
+        typer.Option(
+            "--with", help="What other controllers of the cluster read, or go by; may be given several times."
+        ),
     ] = None,
     prometheus: Annotated[
         str, typer.Option("--prometheus", metavar="URL", help="What KEDA reads metrics from.")
     ] = PROMETHEUS_URL,
-    namespace: Annotated[
-        str,
-        typer.Option("--namespace", metavar="NAME", envvar="FLEETCTL_KUBE_NAMESPACE", help="Of --target in-cluster."),
-    ] = "default",
+    namespace: _Namespace = "default",
     image: _Image = "",
     state_on_claim: _StateOnClaim = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")] = False,
@@ -65,15 +74,22 @@ def render(
     """Write each lane's launch configuration: arguments and environment, a systemd unit, a compose file; or manifests.
 
     `--target in-cluster` writes the fleet's own controller and gateway instead, which start the engines as pods themselves.
-    Beside them the fleet's alerting rules for Prometheus. Prints the files it wrote. The same profile gives the same bytes.
+    `--target cloudformation` and `terraform` write what the nodes share, with the keys that name it in the profile, for who
+    may make it. Beside launch files the fleet's alerting rules for Prometheus. Prints the files it wrote. The same profile gives the same bytes.
     """
     site = site_of(ctx)
     found = find_with_source(profile)
+    if target in SHARED_PARTS:
+        _refuse_engines(target, given=bool(plan or engine or additions))
+        _tell(shared_parts_to(site, found.profile, target, Path(directory), force=force), directory, quiet=quiet)
+        return
     if plan:
         planned = load_plan(Path(plan))
     else:
         planned = os_signals.run(plan_profile(site, found.profile, source=found.source, is_for_files=True, proves=True))
-    chosen = KubernetesAdditions(kinds=frozenset(additions or ()), prometheus_url=prometheus)
+    chosen = KubernetesAdditions(
+        kinds=frozenset(additions or ()), prometheus_url=prometheus, image=image, namespace=namespace
+    )
     written = render_to(
         site,
         found.profile,
@@ -87,5 +103,14 @@ def render(
         ),
         force=force,
     )
+    _tell(written, directory, quiet=quiet)
+
+
+def _refuse_engines(target: RenderTarget, *, given: bool) -> None:
+    if given:
+        raise ConfigError(f"--target {target.value} has no engines in it", hint="leave --plan, --engine and --with out")
+
+
+def _tell(written: list[Path], directory: str, *, quiet: bool) -> None:
     write("".join(f"{path}\n" for path in written))
     Progress(quiet=quiet).note(f"{len(written)} files in {directory}")

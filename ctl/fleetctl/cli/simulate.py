@@ -48,7 +48,7 @@ CheckSlo = Annotated[
     bool,
     typer.Option(
         "--check-slo",
-        help="Exit 5 if a lane is under the objective, or a tier or a kind of workflows missed its own promise; 9 if too little "
+        help="Exit 5 if a lane missed its SLO, or a tier or a kind of workflows missed its own promise; 9 if too little "
         "ended to know, 3 if no lane took any request.",
     ),
 ]

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output import View, lines, section
 from fleetctl.codec import to_plain
+from fleetctl.core.slo.wording import explain
+from fleetctl.model.verdict import Compliance
 from fleetctl.operations.kept_promises import missed_promises
 from fleetctl.operations.simulation import promised_parts
-from fleetctl.operations.simulation_report import elapsed_cells, format_share, traffic_cells
+from fleetctl.operations.simulation_report import burst_lines, elapsed_cells, format_share, traffic_cells
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.bursts import BURST_COLUMNS, burst_cells
+from fleetctl.views.conditions import verdict_cell
 from fleetctl.views.promises import promise_cell
 from fleetctl.views.table import NOTHING, Cell, text_table
 
@@ -23,11 +27,12 @@ if TYPE_CHECKING:
 _BAR = 30
 _LANES = (
     "POLICY LANE >OFFERED >GOOD >WORST_SEED >REFUSED >UNFINISHED >GOODPUT_RPS >TTFT_P50 >TTFT_P95 >TTFT_P99 >ITL_P99 "
-    ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO"
+    ">REPLICAS >GPU_H >COST >REVERSALS >OVER_SLO SLO"
 )
 _TRAFFIC = ">OFFERED >GOOD >WORST_SEED >REFUSED >TOKENS >TOKEN_SHARE >TTFT_P50 >TTFT_P99"
 _WORKFLOWS = "POLICY WORKFLOW >OFFERED >COMPLETED >FAILED >GOOD >WORST_SEED >RETRIES >ELAPSED_P50 >ELAPSED_P99 SLO >QUEUED >BACKOFF"
-_FIGURES: dict[str, Callable[[PolicyLane], str]] = {
+_FIGURES: dict[str, Callable[[PolicyLane], str | Cell]] = {
+    "slo": lambda lane: verdict_cell(lane.verdict),
     "good": lambda lane: format_share(lane.good_share),
     "refused": lambda lane: str(lane.refused),
     "unfinished": lambda lane: str(lane.unfinished),
@@ -59,10 +64,12 @@ def simulation_view(report: SimulationReport, *, side_by_side: bool) -> View:
     )
     policies = tuple(dict.fromkeys(each.policy for each in report.runs))
     played = [section(text_table(_WORKFLOWS, [_played(each) for each in report.workflows]))] if report.workflows else []
-    missed = lines(*missed_promises(promised_parts(report)))
+    missed = lines(*_missed(report))
     sections = (
         lines(head),
         shown,
+        section(text_table(f"POLICY LANE {BURST_COLUMNS}", [_burst(each) for each in report.comparison])),
+        lines(*burst_lines(report)),
         lines(*_fallbacks(report)),
         *_traffic(report),
         *played,
@@ -78,6 +85,14 @@ def _traffic(report: SimulationReport) -> Iterator[OutputSection]:
         yield section(text_table(f"POLICY TIER {_TRAFFIC} SLO", rows))
     if report.clients:
         yield section(text_table(f"POLICY CLIENT {_TRAFFIC}", [_part(each) for each in report.clients]))
+
+
+def _missed(report: SimulationReport) -> Iterator[str]:
+    """Yield which lanes missed their SLO and how, then which other promises were missed."""
+    for each in report.comparison:
+        if each.verdict.compliance is Compliance.MISSED:
+            yield f"{each.lane} under {each.policy}: {explain(each.verdict)}"
+    yield from missed_promises(promised_parts(report))
 
 
 def _part(each: PolicyTraffic) -> tuple[str | Cell, ...]:
@@ -101,13 +116,17 @@ def _fallbacks(report: SimulationReport) -> Iterator[str]:
         yield f"{policy}: {served_by} stood in for {model} {count} times"
 
 
-def _row(lane: PolicyLane) -> tuple[str, ...]:
+def _row(lane: PolicyLane) -> tuple[str | Cell, ...]:
     return (
         lane.policy, lane.lane, str(lane.offered), format_share(lane.good_share), format_share(lane.good_share_min),
         str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", _seconds(lane.ttft_p50_s), _seconds(lane.ttft_p95_s),
         _seconds(lane.ttft_p99_s), _seconds(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}",
-        format_usd(lane.cost_usd), f"{lane.reversals:g}", format_duration(lane.over_slo_s),
+        format_usd(lane.cost_usd), f"{lane.reversals:g}", format_duration(lane.over_slo_s), verdict_cell(lane.verdict),
     )  # fmt: skip
+
+
+def _burst(lane: PolicyLane) -> tuple[str, ...]:
+    return (lane.policy, lane.lane, *burst_cells(lane.arrivals))
 
 
 def _played(each: PolicyWorkflows) -> tuple[str | Cell, ...]:

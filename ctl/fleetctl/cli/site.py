@@ -34,19 +34,19 @@ class UserSite:
         from fleetctl.operations.fleet_hosts import FleetHosts
         from fleetctl.operations.site import Site
         from fleetctl.plugins import (
-            DEFAULT_HOST,
             HOSTS,
             configured,
+            host_within,
             load,
             load_engine,
-            load_host,
+            load_host_within,
             load_provider,
         )
         from fleetctl.state.opening import open_store
 
         self._store = store = open_store(os.environ.get(STATE_URL, ""), opens_on_use=True)
         tell = Progress().note
-        local = load_host(DEFAULT_HOST)
+        local = load_host_within(host_within(os.environ))
         hosts = FleetHosts(
             local, load=lambda name: load(HOSTS, name), store=lambda: store, clock=SYSTEM_CLOCK, tell=tell,
             provider=lambda choice: configured(load_provider(choice.name), choice.settings),

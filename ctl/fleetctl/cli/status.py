@@ -8,7 +8,7 @@ from fleetctl.cli.output import Format, emit
 from fleetctl.cli.site import site_of
 from fleetctl.cli.watching import show
 from fleetctl.operations import fleets
-from fleetctl.operations.lookup import chosen_fleet
+from fleetctl.operations.lookup import watched_fleet
 from fleetctl.operations.service_check import check_service
 
 
@@ -27,7 +27,7 @@ def status(
     users first, with every reason. A figure marked ~ rests on few samples.
     """
     site = site_of(ctx)
-    name = chosen_fleet(site, fleet)
+    name = watched_fleet(site, fleet)
     if check:
         seen = fleets.status(site, name)
         emit(status_view(seen), output)

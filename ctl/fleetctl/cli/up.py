@@ -3,7 +3,9 @@
 import signal
 import sys
 import threading
+from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +13,9 @@ import typer
 
 from fleetctl import os_signals
 from fleetctl.cli.ends import OverrideFreeze
-from fleetctl.cli.options import AcceptRisk, Detach, DryRun, NoProof, ProfileName, Quiet, Timeout, Yes
+from fleetctl.cli.options import AcceptRisk, Detach, DryRun, NoProof, ProfileName, Quiet, RefreshImages, Timeout, Yes
 from fleetctl.cli.output import Format, View, face_of, text_of, write
+from fleetctl.cli.pinning import with_images
 from fleetctl.cli.plan import EXIT_PENDING
 from fleetctl.cli.plan_view import outdated_line, outdated_section, pending_section, plan_summary
 from fleetctl.cli.progress import Progress, confirm, note_cautions, note_findings
@@ -36,13 +39,14 @@ from fleetctl.operations.readiness import failed_starts, rollout_text
 from fleetctl.operations.site import Site
 from fleetctl.operations.staying import keep, leave
 from fleetctl.units import format_ready, parse_duration_s, parse_usd
-from fleetctl.views.boot import boot_text, coarse_boot_text
+from fleetctl.views.boot import concerns, phase_text, phases_text
 
 _Stay = Annotated[
     bool, typer.Option("--stay", help="Stay, and keep controller and gateway until SIGTERM: for containers.")
 ]
 _SavedPlan = Annotated[str, typer.Option("--plan", metavar="FILE", help="Apply this saved plan instead of a new one.")]
 _LEAVE_S = 12.0  # the gateway lets requests finish for 10 s
+_ELSEWHERE_FOR_S = 15.0  # a controller that was just placed elsewhere holds its lease before it answers
 
 
 def up(
@@ -55,6 +59,7 @@ def up(
     max_cost: Annotated[str, typer.Option("--max-cost", metavar="USD", help="Refuse a plan over this an hour.")] = "",
     accept_risk: AcceptRisk = False,
     no_proof: NoProof = False,
+    refresh_images: RefreshImages = False,
     override_freeze: OverrideFreeze = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -80,7 +85,7 @@ def up(
     with progress:
         progress.working(f"planning {found.name} ...")
         new = _planned(site, replace(given, profile=found), plan, accept_risk=accept_risk, no_proof=no_proof)
-        planned = replace(os_signals.run(new), fleet=found.name)
+        planned = replace(with_images(site, found, new, progress, refreshes=refresh_images), fleet=found.name)
     check_plan(site, found, planned, is_exact=True, max_cost_usd_per_hour=cap)
     with progress:
         progress.working(f"asking provider {found.provider} whether {found.name} would run ...")
@@ -100,7 +105,7 @@ def up(
         write(f"{gateway_url(site, found)}/v1\n")
         _stay(site, found.name, progress)
         return
-    result = _applied(site, found, planned, findings, progress, override_freeze, None if detach else timeout_s)
+    result = _applied(site, found, planned, findings, progress, override_freeze, timeout_s, detach)
     write(f"{gateway_url(site, found)}/v1\n")
     if found.control.mode is Mode.SHADOW:
         _tell_outdated(site, result.desired, progress)
@@ -119,7 +124,7 @@ def _applied_for_good(  # as given to `up`
     One that waits for the end of another machine's lease has its first word after half a minute.
     """
     try:
-        _applied(site, found, planned, findings, progress, override_freeze, None)
+        _applied(site, found, planned, findings, progress, override_freeze, None, True)
     except UnavailableError as exc:
         desired = site.store.fleet(found.name)
         if desired is None or desired.profile != found:
@@ -134,15 +139,19 @@ def _applied(  # noqa: PLR0917  # as given to `up`
     findings: tuple[Finding, ...],
     progress: Progress,
     override_freeze: bool,
-    wait_s: float | None,
+    timeout_s: float | None,
+    is_detached: bool,
 ) -> lifecycle.UpResult:
-    """Have the fleet as planned, and wait for it where `wait_s` is given."""
+    """Have the fleet as planned, and wait for it unless detached; for a controller to be placed either way, for `timeout_s`."""
     with progress:
         try:
-            result = lifecycle.up(site, found, planned, findings=findings, override_freeze=override_freeze)
+            begun_s = site.clock.monotonic_s()
+            result = lifecycle.up(
+                site, found, planned, findings=findings, override_freeze=override_freeze, timeout_s=timeout_s
+            )
             progress.note(_CHANGED[result.change].format(fleet=found.name))
-            if wait_s is not None:
-                wait_ready(site, result.desired, progress, timeout_s=wait_s)
+            if timeout_s is not None and not is_detached:
+                wait_ready(site, result.desired, progress, timeout_s=timeout_s, since_s=begun_s)
         except KeyboardInterrupt:
             _note_detached(site, found.name, progress)
             raise
@@ -161,7 +170,9 @@ async def _planned(site: Site, found: FoundProfile, file: str, *, accept_risk: b
     """Return the plan saved in `file` at what it costs now, or a new one."""
     if file:
         return await price_now(site, found.profile, load_plan(Path(file)))
-    return await plan_profile(site, found.profile, source=found.source, proves=not no_proof, accepts_risk=accept_risk)
+    return await plan_profile(
+        site, found.profile, source=found.source, proves=not no_proof, accepts_risk=accept_risk, is_live_only=True
+    )
 
 
 def _tell_outdated(site: Site, desired: Desired, progress: Progress) -> None:
@@ -191,21 +202,39 @@ _CHANGED = {
 }
 
 
-def wait_ready(site: Site, desired: Desired, progress: Progress, *, timeout_s: float) -> None:
-    """Show how far the fleet is until this record of it is in force, and ready."""
-    fleet, begun_s = desired.fleet, site.clock.monotonic_s()
+def wait_ready(
+    site: Site, desired: Desired, progress: Progress, *, timeout_s: float, since_s: float | None = None
+) -> None:
+    """Show how far the fleet is until this record of it is in force, and ready; `since_s` is when the wait began, else now."""
+    fleet, begun_s, begun_at = desired.fleet, site.clock.monotonic_s(), site.clock.now()
     noted: set[str] = set()
+    slowest, elsewhere_since_s = "", begun_s
     for seen in lifecycle.follow_up(
-        site, fleet, timeout_s=timeout_s, generation=desired.generation, revision=desired.revision
+        site, fleet, timeout_s=timeout_s, since_s=since_s, generation=desired.generation, revision=desired.revision
     ):
         # On a terminal the line below is redrawn, and cut to its width.
         for line in failed_starts(seen, generation=desired.generation):
             if line not in noted:
                 progress.note(line)
         noted.update(failed_starts(seen, generation=desired.generation))
+        _note_concerns(seen, progress, noted)
+        elsewhere_since_s = _elsewhere_since(seen, elsewhere_since_s, site.clock.monotonic_s())
+        if site.clock.monotonic_s() - elsewhere_since_s > _ELSEWHERE_FOR_S:
+            # It is another machine's to act on: what becomes of it is never to be seen from here but on record.
+            host = seen.controller_host
+            progress.note(f"{fleet}: written down; its controller on {host} acts on it. See: fleetctl status {fleet}")
+            return
         progress.update(f"{fleet}: {_how_far(seen)}")
+        slowest = _slowest_start(seen, begun_at)
     ready = f"ready after {site.clock.monotonic_s() - begun_s:.0f} s{_rolled_without_canary(seen, desired)}"
+    if slowest:
+        progress.note(f"{fleet}: last came {slowest}")
     progress.note(f"{fleet}: {ready}; watch it: fleetctl top {fleet}")
+
+
+def _elsewhere_since(seen: FleetStatus, since_s: float, now_s: float) -> float:
+    """Return since when another machine's controller has the fleet and tells nothing here; now: it is not so."""
+    return since_s if seen.controller_host and not seen.controller_alive else now_s
 
 
 def _rolled_without_canary(seen: FleetStatus, desired: Desired) -> str:
@@ -231,11 +260,29 @@ def _how_far(seen: FleetStatus) -> str:
 
 
 def _boots(seen: FleetStatus) -> str:
-    """Return what starting replicas wait for, each once: a download that several share is one."""
-    text_of_boot = boot_text if sys.stderr.isatty() else coarse_boot_text
-    boots = {r.record.lane: r.boot for r in seen.replicas if r.boot is not None and r.record.state.is_live}
-    found = dict.fromkeys(text_of_boot(boot) for boot in boots.values())
-    return "; ".join(found)
+    """Return what starting replicas wait for, each once with how many do: a download that several share is one."""
+    is_coarse = not sys.stderr.isatty()
+    found = Counter(text for r in seen.replicas if (text := phase_text(r, is_coarse=is_coarse)))
+    counts = found.items()
+    return "; ".join(text if count == 1 or is_coarse else f"{count} x {text}" for text, count in counts)
+
+
+def _note_concerns(seen: FleetStatus, progress: Progress, noted: set[str]) -> None:
+    """Say once what takes longer than usual; how long by then is of no interest in a second line."""
+    for concern in concerns(seen.replicas):
+        key = concern.partition(" for ")[0]
+        if key not in noted:
+            noted.add(key)
+            progress.caution(concern)
+
+
+def _slowest_start(seen: FleetStatus, since: datetime) -> str:
+    """Return what the phases took of the replica that was ready last; empty: none has started since."""
+    started = [r for r in seen.replicas if r.boot_steps and (r.record.ready_at or since) > since]
+    if not started:
+        return ""
+    last = max(started, key=lambda r: r.record.ready_at or since)
+    return f"{last.record.id}: {phases_text(last, seen.at)}"
 
 
 def _note_detached(site: Site, fleet: str, progress: Progress) -> None:

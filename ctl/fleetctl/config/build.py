@@ -9,6 +9,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from fleetctl.config.section import ProfileSection
+from fleetctl.core.ttft_budget import outside_s, sooner
 from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.host_choice import HostChoice
 from fleetctl.model.profile import (
@@ -22,8 +23,10 @@ from fleetctl.model.profile import (
     WeightsSpec,
     WorkloadSpec,
 )
+from fleetctl.model.remote_weights import is_remote
 from fleetctl.model.slo import LaneSlo, LatencyTarget, Metric
 from fleetctl.model.tiers import NO_BOUNDS, NO_SLO, TierSpec
+from fleetctl.model.tls import TlsSpec
 from fleetctl.model.workflows import ElapsedTarget, WorkflowKind, WorkflowsSpec
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
         tier_shape,
         workflow_shape,
     )
-    from fleetctl.config.trace import TraceSummary
+    from fleetctl.config.trace_summary import TraceSummary
 
 T = TypeVar("T")
 _OF_LANES = GenerationSpec()  # a key does not say how its answers count, nor what becomes of those that loop
@@ -58,7 +61,7 @@ def build_profile(section: shape.ProfileShape, *, base_dir: Path, trace: TraceSu
         host_choice=HostChoice(name=section.host.kind, settings=section.host.settings),
         workload=_workload(section.workload, base_dir, trace),
         lanes=tuple(_lane(name, lane, section, base_dir) for name, lane in section.lanes.items()),
-        gateway=_gateway(section.gateway),
+        gateway=_gateway(section.gateway, base_dir),
         workflows=_workflows(section.workflows) if section.workflows is not None else None,
         tiers=tuple(_tier(name, tier) for name, tier in section.tiers.items()),
     )
@@ -79,7 +82,7 @@ def _model(section: model_shape.WeightsOfModelShape, base_dir: Path, **own: Any)
     return build(
         ModelSpec,
         section,
-        path=_absolute(section.path, base_dir),
+        path=_weights_path(section.path, base_dir),
         # A hub id looks like a relative path; the engines themselves fetch it.
         adapters={
             name: _absolute(where, base_dir) if where.startswith(("./", "../", "/")) else where
@@ -110,12 +113,17 @@ def _value(kind: Any, value: object) -> object:  # noqa: ANN401  # annotations h
     return tuple(value) if isinstance(value, list) else value
 
 
-def _gateway(section: shape.GatewayShape) -> GatewaySpec:
-    keys = section.api_keys
+def _gateway(section: shape.GatewayShape, base_dir: Path) -> GatewaySpec:
+    keys, tls = section.api_keys, section.tls
     return build(
         GatewaySpec,
         section,
         port_is_given=False,
+        tls=TlsSpec(
+            certificate=_absolute(tls.certificate, base_dir), key=_absolute(tls.key, base_dir), secret=tls.secret
+        )
+        if tls is not None
+        else None,
         api_keys=tuple(key.key for key in keys),
         key_generation={key.key: _bounds(key.generation) for key in keys if key.generation},
         key_names={key.key: key.name for key in keys if key.name},
@@ -158,6 +166,10 @@ def _absolute(path: str, base_dir: Path) -> str:
     return str((base_dir / path).absolute()) if path else ""
 
 
+def _weights_path(path: str, base_dir: Path) -> str:
+    return path if is_remote(path) else _absolute(path, base_dir)
+
+
 def _executable(program: str, base_dir: Path) -> str:
     """Return a path as absolute, and a bare name as it is: it is looked for on the PATH."""
     return _absolute(program, base_dir) if "/" in program else program
@@ -178,7 +190,8 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         section,
         name=name,
         match=build(LaneMatch, section.match, uncached_prompt_tokens_min=low, uncached_prompt_tokens_max=high),
-        slo=_slo(section.slo),
+        slo=sooner(_slo(section.slo), outside_s(section.ttft_budget)),
+        ttft_budget=dict(section.ttft_budget),
         spot=section.spot or profile.capacity.spot,
         engine=engine.kind,
         engine_version=engine.version or "",
@@ -187,7 +200,7 @@ def _lane(name: str, section: lane_shape.LaneShape, profile: shape.ProfileShape,
         generation=_generation(profile.generation, section.generation),
         tier=section.tier or "",
         model=(section.model or next(iter(profile.models))) if profile.models else "",
-        weights=build(WeightsSpec, section.weights, path=_absolute(section.weights.path, base_dir))
+        weights=build(WeightsSpec, section.weights, path=_weights_path(section.weights.path, base_dir))
         if section.weights is not None
         else None,
         launch=_launch(section.launch, base_dir),
@@ -223,7 +236,8 @@ def _slo(section: lane_shape.LaneSloShape) -> LaneSlo:
             for percentile, limit_s in (
                 [(1.0 - promised, promised)] if isinstance(promised, float) else promised.given()
             )
-        )
+        ),
+        shed=section.shed,
     )
 
 

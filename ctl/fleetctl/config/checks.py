@@ -30,6 +30,7 @@ def whole_profile_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
     yield from model_faults(tree, lanes)
     yield from _node_faults(lanes, _section(tree, "capacity"))
     yield from _gateway_faults(_section(tree, "gateway"))
+    yield from _tls_faults(tree)
     yield from _several_gateways_faults(tree)
     yield from _generation_faults(_section(tree, "generation"), lanes)
     yield from _workflow_faults(_section(_section(tree, "workflows"), "kinds"), lanes)
@@ -212,6 +213,22 @@ def _gateway_faults(gateway: dict[str, Any]) -> Iterator[ProfileFault]:
         "add api_keys: [env:FLEETCTL_API_KEY], or bind to 127.0.0.1"
     )
     yield ProfileFault(path=("gateway", "host"), message=message)
+
+
+def _tls_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:
+    """Refuse a certificate where the gateway has no way to it: a Secret is of a cluster, and a pod has no files of ours."""
+    tls, host, provider = _section(_section(tree, "gateway"), "tls"), _kind(tree, "host"), _kind(tree, "provider")
+    if tls.get("secret") and provider != "kubernetes":
+        message = "a Secret is of the cluster that the gateway runs in; write certificate and key"
+        yield ProfileFault(path=("gateway", "tls", "secret"), message=message)
+    if tls.get("certificate") and host == "kubernetes":
+        message = "the gateway's pod has no file of this machine; make a Secret of type kubernetes.io/tls, and write secret: NAME"
+        yield ProfileFault(path=("gateway", "tls", "certificate"), message=message)
+
+
+def _kind(tree: dict[str, Any], key: str) -> object:
+    value = tree.get(key)
+    return value.get("kind") if isinstance(value, dict) else value
 
 
 def _several_gateways_faults(tree: dict[str, Any]) -> Iterator[ProfileFault]:

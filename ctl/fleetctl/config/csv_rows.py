@@ -22,7 +22,7 @@ def read_csv_rows(path: Path, columns: tuple[str, ...], *, what: str) -> Iterato
     """
     if not path.is_file():
         raise NotFoundError(f"no {what} at {path}", hint=f"it is a CSV or CSV.gz of {','.join(columns)}")
-    with _open_text(path) as stream:
+    with open_csv(path) as stream:
         try:
             yield from _rows(stream, path, columns)
         except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
@@ -40,7 +40,8 @@ def number_from_zero(text: str, column: str, where: str) -> float:
     return value
 
 
-def _open_text(path: Path) -> TextIO:
+def open_csv(path: Path) -> TextIO:
+    """Return the text of a CSV or CSV.gz."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")

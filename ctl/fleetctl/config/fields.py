@@ -79,6 +79,13 @@ def share_of(value: object) -> float:
     return float(value)
 
 
+def _allowance(value: object) -> float:
+    share = share_of(value)
+    if share >= 1.0:
+        raise ValueError(f"must be below 100%, or no refusal would ever be a miss, not {shown(value)}")
+    return share
+
+
 def _open_share(value: object) -> float:
     share = share_of(value)
     if not 0 < share < 1:
@@ -218,6 +225,7 @@ Bytes = Annotated[
     WithJsonSchema(_text_schema(BYTES_PATTERN, "16MiB")),
 ]
 Share = Annotated[float, BeforeValidator(share_of), WithJsonSchema(SHARE_SCHEMA)]
+Allowance = Annotated[float, BeforeValidator(_allowance), WithJsonSchema(SHARE_SCHEMA)]
 OpenShare = Annotated[float, BeforeValidator(_open_share), WithJsonSchema(SHARE_SCHEMA)]
 RateBelow = Annotated[float, BeforeValidator(rate_below), WithJsonSchema(_text_schema(_RATE_PATTERN, "< 1%", "0.5%"))]
 TokenRange = Annotated[

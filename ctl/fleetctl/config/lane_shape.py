@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from fleetctl.config.fields import (
     INSTALLED_ENGINE,
+    Allowance,
     Duration,
     EngineName,
     Name,
@@ -21,9 +22,10 @@ from fleetctl.config.fields import (
 from fleetctl.config.forms import VERSION_FORM
 from fleetctl.config.generation_shape import GenerationShape
 from fleetctl.config.launch_shape import LaunchShape
-from fleetctl.config.model_shape import ModelName
+from fleetctl.config.model_shape import ModelName, WeightsPath
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.model.profile import EmulatorSpec
+from fleetctl.model.slo import LaneSlo
 from fleetctl.units import format_duration
 
 _EMULATOR = EmulatorSpec()
@@ -90,10 +92,14 @@ class LaneSloShape(ProfileSection):
     tokens_per_chunk: TokensShape | None = Field(
         default=None, description="Tokens that leave at once: of each answer the mean of its chunks."
     )
+    shed: Allowance = Field(
+        default=LaneSlo(targets=()).shed,
+        description="The share of its requests that may be refused (429) and are good for all that; beyond it a refusal is a miss.",
+    )
 
     @model_validator(mode="after")
     def _promises_something(self) -> LaneSloShape:
-        names = type(self).model_fields
+        names = [name for name in type(self).model_fields if name != "shed"]
         if all(getattr(self, name) is None for name in names):
             raise ValueError(f"promises nothing; add one of {', '.join(names)}")
         return self
@@ -224,8 +230,9 @@ class EmulatorShape(ProfileSection):
 class WeightsShape(ProfileSection):
     """A lane's own copy of the fleet's model."""
 
-    path: Annotated[str, Field(min_length=1)] = Field(
-        description="A local directory, or a GGUF file for an engine that reads those; relative to this file."
+    path: Annotated[WeightsPath, Field(min_length=1)] = Field(
+        description="A local directory, or a GGUF file for an engine that reads those; relative to this file. Or, on AWS, "
+        "s3://BUCKET/PREFIX."
     )
     quantization: Number | None = Field(
         default=None, description="Number format of these weights. Unset: as model.quantization."
@@ -296,6 +303,27 @@ class LaneShape(ProfileSection):
         default=None,
         description="The tier of the requests whose key has none. Unset: the lowest, where tiers are declared.",
     )
+    ttft_budget: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")], Duration] = Field(
+        default_factory=dict,
+        description="Parts of slo.ttft by name. network (the client's way in) and every name of your own (safety_filter) pass before "
+        "the gateway: they are off the limit that gateway, load and plan hold. gateway and tokenization are planned with in place of 1ms "
+        "and 15ms.",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_time_to_answer(self) -> LaneShape:
+        if not self.ttft_budget:
+            return self
+        if self.slo.ttft is None:
+            raise ValueError("ttft_budget is a part of slo.ttft, which promises nothing; add slo.ttft.p99")
+        percentile, limit_s = self.slo.ttft.given()[0]
+        taken_s = sum(self.ttft_budget.values())
+        if taken_s >= limit_s:
+            raise ValueError(
+                f"ttft_budget takes {format_duration(taken_s)} and leaves nothing of slo.ttft P{percentile * 100:g} "
+                f"({format_duration(limit_s)}) to queue and engine"
+            )
+        return self
 
     @model_validator(mode="after")
     def _promises_what_it_does(self) -> LaneShape:

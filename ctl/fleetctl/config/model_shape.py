@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from fleetctl.config.fields import Number, Share
 from fleetctl.config.section import ProfileSection
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.remote_weights import remote_weights
 
 MODELS_MAX = 64
 _NAMES_MAX = 256
@@ -32,6 +33,15 @@ ModelName = Annotated[
 ]
 
 
+def _weights_path(value: str) -> str:
+    found = remote_weights(value)
+    return found.source if found is not None else value
+
+
+# A path of this machine, or s3://BUCKET/PREFIX.
+WeightsPath = Annotated[str, AfterValidator(_weights_path)]
+
+
 class WeightsOfModelShape(ProfileSection):
     """Which weights are served, in which precision, and by which further names."""
 
@@ -42,9 +52,10 @@ class WeightsOfModelShape(ProfileSection):
     kv_cache: Number | None = Field(
         default=None, description="Number format of the KV cache. Unset: the engine's own choice."
     )
-    path: str = Field(
+    path: WeightsPath = Field(
         default="",
-        description="A local directory with the weights, or a GGUF file for an engine that reads those; relative to this file.",
+        description="A local directory with the weights, or a GGUF file for an engine that reads those; relative to this file. "
+        "Or s3://BUCKET/PREFIX: instances on AWS fetch the checkpoint from there before their engines start.",
     )
     aliases: Annotated[list[ModelName], Field(max_length=_NAMES_MAX)] = Field(
         default_factory=list, description='Further names that clients may put in "model".'

@@ -21,7 +21,7 @@ from fleetctl.config.policy_names import policy_faults
 from fleetctl.config.provider_names import host_faults, provider_faults
 from fleetctl.config.shape import ProfileShape
 from fleetctl.config.shape_faults import shape_faults
-from fleetctl.config.trace import TraceSummary, summarize
+from fleetctl.config.trace_summary import TraceSummary, summarize
 from fleetctl.errors import ConfigError, FleetctlError, NotFoundError
 from fleetctl.model.profile import GatewaySpec, Profile
 
@@ -81,25 +81,36 @@ def parse_profile(
     return _read_text(text, source=source, base_dir=base_dir, engines=engines).checked()
 
 
+def read_tree(
+    source: ProfileSource, *, base_dir: Path | None = None, engines: EngineNames | None = None
+) -> ProfileReading:
+    """Return what the tree of a source says, as read from a document; the rest as for `read_profile`."""
+    return _read_tree(source, [], base_dir=base_dir, engines=engines)
+
+
 def _read_text(text: str, *, source: str, base_dir: Path | None, engines: EngineNames | None) -> ProfileReading:
     document = read_document(text)
     faults = list(document.faults)
-    base = base_dir or Path()
-    profile: Profile | None = None
     if isinstance(document.tree, dict):
-        shape, shape_faults = _shape(document.tree)
-        trace, trace_faults = _trace(document.tree, base)
-        faults += [*shape_faults, *whole_profile_faults(document.tree), *trace_faults]
-        faults += engine_faults(document.tree, engines or installed_engines())
-        faults += [*policy_faults(document.tree), *name_faults(document.tree), *provider_faults(document.tree)]
-        faults += host_faults(document.tree)
-        if shape is not None and not faults:
-            profile = build_profile(shape, base_dir=base, trace=trace)
-    elif not faults:
+        read = ProfileSource(name=source, lines=document.lines, tree=document.tree)
+        return _read_tree(read, faults, base_dir=base_dir, engines=engines)
+    if not faults:
         message = f"a profile is a section of keys and values, not {shown(document.tree)}"
         faults.append(ProfileFault(path=(), line=1, message=message))
-    tree = document.tree if isinstance(document.tree, dict) else {}
-    return _reading(ProfileSource(name=source, lines=document.lines, tree=tree), profile, faults)
+    return _reading(ProfileSource(name=source, lines=document.lines, tree={}), None, faults)
+
+
+def _read_tree(
+    source: ProfileSource, faults: list[ProfileFault], *, base_dir: Path | None, engines: EngineNames | None
+) -> ProfileReading:
+    base, tree = base_dir or Path(), dict(source.tree)
+    shape, shape_faults = _shape(tree)
+    trace, trace_faults = _trace(tree, base)
+    faults = [*faults, *shape_faults, *whole_profile_faults(tree), *trace_faults]
+    faults += engine_faults(tree, engines or installed_engines())
+    faults += [*policy_faults(tree), *name_faults(tree), *provider_faults(tree), *host_faults(tree)]
+    profile = build_profile(shape, base_dir=base, trace=trace) if shape is not None and not faults else None
+    return _reading(source, profile, faults)
 
 
 def _reading(source: ProfileSource, profile: Profile | None, faults: list[ProfileFault]) -> ProfileReading:

@@ -32,6 +32,7 @@ from fleetctl.config.model_shape import MODELS_MAX, ModelName, ModelShape, Named
 from fleetctl.config.provider_shape import HostChoiceShape, HostShape, ProviderChoiceShape
 from fleetctl.config.section import Count, Positive, ProfileSection
 from fleetctl.config.tier_shape import TIERS_MAX, TierShape
+from fleetctl.config.tls_shape import TlsShape
 from fleetctl.config.workflow_shape import WorkflowsShape
 from fleetctl.model.host_choice import LOCAL_HOST
 from fleetctl.model.profile import CapacitySpec, ControlSpec, GatewaySpec, Objective, ReplicaShare, SpotPolicy
@@ -132,6 +133,11 @@ class CapacityShape(ProfileSection):
     gpu_usd_per_hour: Usd | None = Field(
         default=None,
         description="What an hour of one GPU costs you where the provider bills nothing, as on this machine: $2.10. Unset: $0.",
+    )
+    limits: dict[str, Annotated[int, Field(ge=0, le=10_000)]] = Field(
+        default_factory=dict,
+        description="The most machines of an instance type in the whole fleet, as quotas and stock have it: "
+        "{p5.48xlarge: 2}. Unset: no limit of its own.",
     )
 
 
@@ -285,9 +291,15 @@ class GatewayShape(ProfileSection):
         default=_GATEWAY.host, description="Address to listen on. Beyond loopback api_keys are required."
     )
     port: Annotated[int, Field(ge=1, le=65535)] = Field(default=_GATEWAY.port, description="Port to listen on.")
+    tls: TlsShape | None = Field(
+        default=None,
+        description="The certificate that clients are served by: {certificate: FILE, key: FILE}, read again when they change; "
+        "on host kubernetes {secret: NAME}. Unset: in clear.",
+    )
     processes: Annotated[int, Field(ge=1, le=16)] = Field(
         default=_GATEWAY.processes,
-        description="Gateway processes that share the port, one processor each; together they keep every limit.",
+        description="Gateway processes that share the port, one processor each; together they keep every limit. On host kubernetes "
+        "each is a pod of its own.",
     )
     api_keys: list[ApiKey] = Field(
         default_factory=list,

@@ -34,6 +34,7 @@ def tier_faults(tiers: dict[str, Any], lanes: dict[str, Any], gateway: dict[str,
     for name, tier in tiers.items():
         if isinstance(tier, dict):
             yield from _slo_faults(str(name), tier.get("slo"), lanes)
+            yield from _budget_faults(str(name), tier.get("slo"), lanes)
 
 
 def _unknown(path: KeyPath, tier: object, names: list[str]) -> Iterator[ProfileFault]:
@@ -45,6 +46,16 @@ def _unknown(path: KeyPath, tier: object, names: list[str]) -> Iterator[ProfileF
         return
     message = f"no tier is called {tier!r}{suggest(tier, names)}; tiers: {', '.join(names)}"
     yield ProfileFault(path=path, message=message)
+
+
+def _budget_faults(name: str, slo: object, lanes: dict[str, Any]) -> Iterator[ProfileFault]:
+    """Name a TTFT promise of a tier's own where a lane says what of its own passes before the gateway: that one has no such part."""
+    if not isinstance(slo, dict) or "ttft" not in slo:
+        return
+    budgeted = [str(lane) for lane, section in lanes.items() if section.get("ttft_budget")]
+    if budgeted:
+        message = f"stands in place of the promise of lane {budgeted[0]}, whose ttft_budget takes a part of it; leave one of them out"
+        yield ProfileFault(path=("tiers", name, "slo", "ttft"), message=message)
 
 
 def _name_faults(keys: list[Any]) -> Iterator[ProfileFault]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -24,9 +25,10 @@ from fleetctl.controller.world import World
 from fleetctl.controller.write_behind import WriteBehindStore
 from fleetctl.environment import STATE_URL
 from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldError, NotFoundError, StateError
+from fleetctl.files import raise_descriptor_limit
 from fleetctl.paths import FleetPaths
-from fleetctl.plugins import DEFAULT_HOST, configured, load_engine, load_host, load_policy, load_provider
-from fleetctl.ports.host import COMMAND_LOCK
+from fleetctl.plugins import configured, host_within, load_engine, load_host_within, load_policy, load_provider
+from fleetctl.ports.host import COMMAND_LOCK, RemoteGateways
 from fleetctl.printable import log_to_stderr
 from fleetctl.state.lease_watch import LeaseHeldError
 from fleetctl.state.opening import open_store
@@ -51,22 +53,27 @@ _log = logging.getLogger("fleetctl.controller")
 _BUSY_S = 2.0
 _AGAIN_S = 1.0
 _BEAT_S = 0.5
+# Some 10 MB of the youngest, should all of it be cycles. With 1,200 replicas on Kubernetes the longest stretch of a loop took 0.60 s
+# of a processor by the defaults, nearly all of it one collection; like this no collection took more than 0.18 s (two shared cores, 2026-11-28).
+_GC_THRESHOLDS = (50_000, 10, 10)
 
 
 def main() -> int:
     """Keep one fleet until it is down or we are told to go; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fleetctl.controller", description=__doc__)
     parser.add_argument("fleet", help="name of the fleet")
-    parser.add_argument("--on-host", default=DEFAULT_HOST, help="the fleetctl.host plugin it is run by")
+    parser.add_argument("--on-host", default=host_within(os.environ), help="the fleetctl.host plugin it is run by")
     arguments = parser.parse_args()
     log_to_stderr()
-    host = load_host(arguments.on_host)
+    raise_descriptor_limit()  # a connection is kept to each replica
+    host = load_host_within(arguments.on_host)
     runtime = host.controller_runtime(arguments.fleet)
     try:
         runtime.claim()
     except LockHeldError as exc:
         _log.info("fleet %s has its controller: %s; nothing to do", arguments.fleet, exc.message)
         return 0
+    _collect_seldom()
     try:
         is_forgotten = asyncio.run(_keep(arguments.fleet, host, runtime))
     except LeaseHeldError as exc:
@@ -80,6 +87,16 @@ def main() -> int:
     if is_forgotten:
         _clean_up(host, arguments.fleet)
     return 0
+
+
+def _collect_seldom() -> None:
+    """Have the garbage collector look at the whole heap seldom: nothing else is done meanwhile.
+
+    The JSON of a listing of a thousand nodes has hundreds of thousands of objects, and frees them without it; by its defaults each
+    second's one has it look for cycles among all that there is.
+    """
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _clean_up(host: Host, fleet: str) -> None:
@@ -114,9 +131,13 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
             # An earlier version brought it up: what its controller was started with is kept from now on.
             host.keep_environment(fleet, _own_environment(desired, provider, engine_of))
         async with AsyncExitStack() as stack:
-            clients = GatewayClients(paths)
+            gateway_host = runtime.gateway_host(SYSTEM_CLOCK)
+            remote = gateway_host if isinstance(gateway_host, RemoteGateways) else None
+            if remote is not None:
+                await asyncio.to_thread(remote.lead, lease.epoch)
+            clients = GatewayClients(paths, remote=remote, epoch=lease.epoch)
             stack.push_async_callback(clients.close)
-            gateways = SeveralGateways(clients.of)
+            gateways = SeveralGateways(clients.of, are_remote=remote is not None)
             world = World(
                 fleet=fleet,
                 paths=paths,
@@ -130,10 +151,11 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
                 engines=await stack.enter_async_context(HttpEngineClient()),
                 gateway=gateways,
                 gateways=gateways,
-                gateway_host=runtime.gateway_host(SYSTEM_CLOCK),
+                gateway_host=gateway_host,
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
                 variable=partial(_variable, host, fleet),
+                made_progress=heart.beat_once,
             )
             while await _serve(world, runtime, leased, heart):
                 if _is_forgotten(leased, fleet):
@@ -176,9 +198,13 @@ class _Heart:
     async def beat(self) -> None:
         """Beat for ever."""
         while True:
-            if self.is_progressing():
-                self._runtime.beat(SYSTEM_CLOCK.monotonic_s())
+            self.beat_once()
             await SYSTEM_CLOCK.sleep(_BEAT_S)
+
+    def beat_once(self) -> None:
+        """Beat now: for work that keeps the loop for longer than a beat takes to come."""
+        if self.is_progressing():
+            self._runtime.beat(SYSTEM_CLOCK.monotonic_s())
 
 
 async def _acquire_lease(store: StateStore, fleet: str, runtime: ControllerRuntime, paths: FleetPaths) -> Lease:

@@ -9,7 +9,7 @@ from fleetctl.core.allotment import Allotter
 from fleetctl.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fleetctl.controller.several_gateways import SeveralGateways
     from fleetctl.controller.world import World
@@ -28,15 +28,20 @@ class Allotting:
         self._allotter = Allotter(world.epoch)
         self._pid_alone = 0  # the pid of the only gateway, which has been reported that it is
         self._lock = asyncio.Lock()
+        self._pending: dict[int, asyncio.Task[None]] = {}  # those that are silent, beside the exchange
         self.table: RoutingTable | None = None
 
     async def keep(self) -> None:
         """Exchange for ever."""
         gateways = self._world.gateways
-        while gateways is not None:
-            await self._world.clock.sleep(EXCHANGE_S)
-            if self.table is not None and self._is_several(gateways):
-                await self.exchange()
+        try:
+            while gateways is not None:
+                await self._world.clock.sleep(EXCHANGE_S)
+                if self.table is not None and self._is_several(gateways):
+                    await self.exchange()
+        finally:
+            for each in self._pending.values():
+                each.cancel()
 
     async def prepare(self, table: RoutingTable) -> None:
         """Give each its part of a table that is not published yet, so that no gateway has a lane without places."""
@@ -47,7 +52,7 @@ class Allotting:
 
     def _is_several(self, gateways: SeveralGateways) -> bool:
         """Whether limits are to be divided, or the only gateway has a part from when they were."""
-        if len(gateways.numbers) > 1:
+        if gateways.are_several:
             self._pid_alone = 0
             return True
         only = gateways.seen.get(1)
@@ -61,15 +66,18 @@ class Allotting:
         async with self._lock:
             numbers = [n for n in gateways.numbers if _lives(host, n)]
             self._allotter.living(numbers)
-            if gateways.numbers == (1,):
+            if not gateways.are_several:
                 await self._tell_alone(gateways, host)
                 return
             if not numbers:
                 return
+            self._query_silent(gateways, numbers)
+            numbers = [n for n in numbers if n not in self._pending]
             self._allotter.plan(table)
             for allotment_of, or_reports in ((self._allotter.lowered, True), (self._allotter.raised, False)):
                 self._allotter.begin()
-                calls = [self._call(gateways, n, allotment_of, or_reports=or_reports) for n in numbers]
+                answering = [n for n in numbers if not self._allotter.is_silent(n)]
+                calls = [self._call(gateways, n, allotment_of, or_reports=or_reports) for n in answering]
                 if or_reports:
                     await asyncio.gather(*calls)
                 else:
@@ -91,8 +99,20 @@ class Allotting:
         try:
             found = await client.holdings(self._world.epoch) if allotment is None else await client.allot(allotment)
         except UnavailableError:
-            return  # it keeps its share; that it is silent is the observation's to say
-        self._allotter.heard(number, found)
+            self._allotter.missed(number)  # it keeps its share; that it is silent is the observation's to say
+        else:
+            self._allotter.heard(number, found)
+
+    def _query_silent(self, gateways: SeveralGateways, numbers: Sequence[int]) -> None:
+        """Ask those that are silent, which may take as long as a call may: the others' exchange does not wait for it."""
+        for number, task in list(self._pending.items()):
+            if task.done():
+                task.result()
+                del self._pending[number]
+        for number in numbers:
+            if self._allotter.is_silent(number) and number not in self._pending:
+                call = self._call(gateways, number, lambda _: None, or_reports=True)
+                self._pending[number] = asyncio.create_task(call)
 
     async def _tell_alone(self, gateways: SeveralGateways, host: GatewayHost) -> None:
         """Tell the only gateway that everything is its own, once no other lives."""

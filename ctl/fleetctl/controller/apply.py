@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controller.launch import token_of
 from fleetctl.core.assignment import assignment_refusal
-from fleetctl.core.disruption import notice_text
+from fleetctl.core.disruption import code_of_notice, notice_text
 from fleetctl.core.transitions import is_lawful, notice_seen, stop_taken, transition
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, ThrottledError
 from fleetctl.model.action import EntryKind, OneReplicaAction
@@ -24,7 +24,6 @@ from fleetctl.model.decision import (
     ReportAlert,
     ReportBreach,
     ReportRollout,
-    ReportStreamUnit,
     RollBack,
     SetStep,
     StopOrphanedNode,
@@ -36,9 +35,11 @@ from fleetctl.model.decision import (
 from fleetctl.model.eviction_report import ReportEviction, SetEvictionGuard
 from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.loop_report import ReportLoops
-from fleetctl.model.node import NodeState, NoticeKind
+from fleetctl.model.node import NodeState
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.restart_action import RestartReplica
+from fleetctl.model.stream_report import ReportStreamUnit
 from fleetctl.model.subject import GATEWAY, Subject
 from fleetctl.ports.store import IntentState, Settlement, Tombstone
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.records import Records
+    from fleetctl.controller.restarts import Restarts
     from fleetctl.controller.revisions import Revisions
     from fleetctl.controller.shared import SharedOperations
     from fleetctl.controller.warm import Warmups
@@ -86,6 +88,7 @@ class Applier:
         warmups: Warmups,
         canaries: Canaries,
         probes: Probes,
+        restarts: Restarts,
         observer: Observer,
         shared: SharedOperations,
         revisions: Revisions,
@@ -100,6 +103,7 @@ class Applier:
         self._warmups = warmups
         self._canaries = canaries
         self._probes = probes
+        self._restarts = restarts
         self._observer = observer
         self._shared = shared
         self._memory = world.store.memory()
@@ -155,18 +159,19 @@ class Applier:
                 self._journal_notice(record, after.notice, observation.at)
 
     def _journal_notice(self, record: Replica, after: Notice | None, now: datetime) -> None:
-        """Write that a notice appeared, became another or ended; that its deadline moved is no news."""
+        """Write that a notice appeared, became another or ended, or who takes the place; that its deadline moved is no news."""
         before, subject = record.notice, Subject.replica(record.id)
         if after is None and before is not None:
             code, message = ReasonCode.NODE_NOTICE_ENDED, f"the provider no longer gives {before.kind} notice"
             self._journal.note(EntryKind.NOTICE, subject, "notice-ended", code, message)
         elif after is not None and (
-            before is None or (before.kind, before.is_certain) != (after.kind, after.is_certain)
+            before is None
+            or (before.kind, before.is_certain, before.taker) != (after.kind, after.is_certain, after.taker)
         ):
             inputs: dict[str, float | str] = {"notice": after.kind.value, "certain": str(after.is_certain).lower()}
             if after.deadline is not None:
                 inputs["deadline"] = after.deadline.isoformat(timespec="seconds")
-            code = ReasonCode.SPOT_NOTICE if after.kind is NoticeKind.INTERRUPTION else ReasonCode.NODE_NOTICE
+            code = code_of_notice(after)
             message = f"the provider gives {notice_text(after, now)}"
             self._journal.note(EntryKind.NOTICE, subject, "notice", code, message, inputs=inputs)
 
@@ -243,6 +248,9 @@ class Applier:
                 self._bury(desired, record, action.reason)
             case MarkBooting():
                 self._forget(record.id)
+            case RestartReplica():
+                self._forget(record.id)
+                self._restarts.begin(record)
         self._records.put(transition(record, action, now=self._world.clock.now()))
 
     def _bury(self, desired: Desired, record: Replica, reason: str) -> None:
@@ -318,8 +326,7 @@ class Applier:
         await self._gateway(number).stop(within_s=within_s)
 
     def _gateway(self, number: int) -> GatewayHost:
-        host = self._world.gateway_host
-        return host if number == 1 else host.numbered(number)
+        return self._world.gateway_host.numbered(number)
 
     async def _start_gateway(self, desired: Desired, number: int) -> None:
         await self._world.store.verify_lease()

@@ -10,6 +10,7 @@ from fleetctl.controller.budgets import Budgets
 from fleetctl.controller.canary import Canaries
 from fleetctl.controller.cost_log import CostLog
 from fleetctl.controller.create import Creator
+from fleetctl.controller.host_upkeep import HostUpkeep
 from fleetctl.controller.intents import Resolver
 from fleetctl.controller.interruption_log import InterruptionLog
 from fleetctl.controller.journal import Journal
@@ -18,10 +19,12 @@ from fleetctl.controller.listing import Listing
 from fleetctl.controller.node_cache import NodeCache
 from fleetctl.controller.observe import Observer
 from fleetctl.controller.offerings import Offerings
+from fleetctl.controller.place import PlaceGuard
 from fleetctl.controller.probes import Probes
 from fleetctl.controller.provider_calls import ProviderCalls
 from fleetctl.controller.publish import Publisher
 from fleetctl.controller.records import Records
+from fleetctl.controller.restarts import Restarts
 from fleetctl.controller.revisions import Revisions
 from fleetctl.controller.shadow import ShadowPolicy
 from fleetctl.controller.shared import SharedOperations
@@ -43,12 +46,12 @@ class Components:
     def __init__(self, world: World, group: asyncio.TaskGroup, wake: Callable[[], None]) -> None:
         self.journal = Journal(world.store, world.fleet, world.clock, epoch=world.epoch)
         self.background = BackgroundTasks(group, on_end=wake, on_error=self._report)
-        self.records, self.revisions = Records(world.store), Revisions(world)
-        self.events, self.cache = world.provider.capabilities.events, _node_cache(world)
-        self.calls = _provider_calls(world)
+        self.records, self.revisions, self.calls = Records(world.store), Revisions(world), _provider_calls(world)
+        self.capabilities, self.cache = world.provider.capabilities, _node_cache(world)
         self.listing = Listing(
             world, calls=self.calls, cache=self.cache, background=self.background, journal=self.journal, on_change=wake
         )
+        self.host_upkeep = HostUpkeep(world, calls=self.calls, journal=self.journal)
         self.offerings = Offerings(world, self.calls, self.journal, wake)
         self.probes, self.budgets = Probes(world, self.background, wake), Budgets(world)
         self.start_watch, self.cost_log = StartWatch(world, self.background, self.journal, wake), CostLog(world)
@@ -57,22 +60,17 @@ class Components:
         self.publisher, self.interruption_log = Publisher(world, self.journal), InterruptionLog(world)
         self.shared = SharedOperations(world, calls=self.calls, background=self.background, journal=self.journal)
         self.creator = Creator(
-            world,
-            calls=self.calls,
-            cache=self.cache,
-            records=self.records,
-            background=self.background,
+            world, calls=self.calls, cache=self.cache, records=self.records, background=self.background,
             journal=self.journal,
-        )
+        )  # fmt: skip
         self.launcher = Launcher(world, self.records, self.journal, offerings=self.offerings, creator=self.creator)
         self.resolver = Resolver(
-            world,
-            records=self.records,
-            creator=self.creator,
-            cache=self.cache,
-            listing=self.listing,
-            journal=self.journal,
-        )
+            world, records=self.records, creator=self.creator, cache=self.cache, listing=self.listing, journal=self.journal
+        )  # fmt: skip
+        self.restarts = Restarts(
+            world, calls=self.calls, records=self.records, background=self.background, journal=self.journal,
+            probes=self.probes,
+        )  # fmt: skip
         self.observer = Observer(
             world,
             calls=self.calls,
@@ -85,6 +83,7 @@ class Components:
             start_watch=self.start_watch,
             warmups=self.warmups,
             canaries=self.canaries,
+            restarts=self.restarts,
             publisher=self.publisher,
         )
         self.applier = Applier(
@@ -97,6 +96,7 @@ class Components:
             warmups=self.warmups,
             canaries=self.canaries,
             probes=self.probes,
+            restarts=self.restarts,
             observer=self.observer,
             shared=self.shared,
             revisions=self.revisions,
@@ -107,9 +107,13 @@ class Components:
         self.background.start("listing", self.listing.keep_fresh, wakes=False)
         self.background.start("allotting", self.publisher.allotting.keep, wakes=False)
         self.background.start("offerings", self.offerings.keep_fresh, wakes=False)
-        events = self.events
+        if self.host_upkeep.objects is not None:
+            self.background.start("host", self.host_upkeep.keep, wakes=False)
+        events, sold = self.capabilities.events, self.capabilities.offering_events
         if events is not None:
             self.background.start("watch", lambda: self.listing.keep_watching(events), wakes=False)
+        if sold is not None:
+            self.background.start("watch-offerings", lambda: self.offerings.keep_watching(sold), wakes=False)
 
     def _report(self, key: str, error: Exception) -> None:
         work, _, subject = key.partition("/")
@@ -124,6 +128,8 @@ def _node_cache(world: World) -> NodeCache:
 
 def _provider_calls(world: World) -> ProviderCalls:
     store = world.store
+    guard = PlaceGuard(world.provider, store, world.clock, fleet=world.fleet)
     return ProviderCalls(
-        world.provider, world.clock, owner=store.owner, fleet=world.fleet, verify_lease=store.verify_lease
-    )
+        world.provider, world.clock, owner=store.owner, fleet=world.fleet, verify_lease=store.verify_lease,
+        confirm_place=guard.confirm,
+    )  # fmt: skip

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controller.keys import with_secrets
 from fleetctl.core.transitions import create_refused, node_created
-from fleetctl.engine_kit.containers import container_launch
+from fleetctl.engine_kit.containers import container_launch, local_command
 from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import AmbiguousOutcomeError, EngineMissingError, FleetctlError, ThrottledError, UnobtainableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.engine_fault import EngineFaultKind
 from fleetctl.model.node import CreateResult
+from fleetctl.model.remote_weights import remote_weights
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.subject import FLEET, Subject
 from fleetctl.ports.store import IntentState, Settlement
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.desired import Desired
     from fleetctl.model.node import Node
+    from fleetctl.model.pinned_image import PinnedImage
     from fleetctl.model.replica import Replica
     from fleetctl.ports.provider import ListenAddress
     from fleetctl.ports.store import Intent
@@ -203,6 +205,7 @@ class Creator:
             host=address.host,
             port=address.port,
         )
+        command = local_command(command, model=lane_plan.launch.model)
         self._addresses[intent.token] = address
         request = replace(
             intent.request,
@@ -214,7 +217,10 @@ class Creator:
             gpu_count=lane_plan.gpus_each_node if command.uses_gpus else 0,
             gpu_memory_fraction=lane_plan.launch.gpu_memory_utilization if command.uses_gpus else 0.0,
             cpu=cpu_share(self._world.engine_of, desired.plan, lane_plan, desired.profile.control.rollout),
-            container=container_launch(engine, command, desired.profile.lane(lane), model=lane_plan.launch.model),
+            container=container_launch(engine, command, desired.profile.lane(lane), lane_plan.launch),
+            image=_id_of(lane_plan.launch.image),
+            machine_image=_id_of(lane_plan.launch.machine_image),
+            weights=remote_weights(lane_plan.launch.model),
             health_path=engine.health_path,
             start_timeout_s=desired.profile.control.start_timeout_s,
             engine_drain_s=lane_plan.launch.shutdown_timeout_s,
@@ -275,3 +281,7 @@ class Creator:
 
 def _nowhere_else(desired: Desired, intent: Intent, why: UnobtainableError) -> None:
     """Leave it to the next decision."""
+
+
+def _id_of(image: PinnedImage | None) -> str:
+    return image.id if image is not None else ""

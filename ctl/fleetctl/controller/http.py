@@ -12,6 +12,8 @@ from fleetctl.core.gateway_merge import GatewayParts
 from fleetctl.errors import UnavailableError
 from fleetctl.model.allotment import Allotment, GatewayHoldings
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
+from fleetctl.model.gateway_process import EPOCH_HEADER, TOKEN_HEADER
+from fleetctl.ports.host import GatewayAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.slo_feed import SloFeed
     from fleetctl.paths import FleetPaths
+    from fleetctl.ports.host import RemoteGateways
 
 _Reply = TypeVar("_Reply")
 
@@ -41,7 +44,9 @@ class HttpEngineClient:
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit_per_host=4),
+            # Probes take turns among themselves, and each replica has one warm-up at most. In a pool of them all, hundreds of
+            # warm-ups, of a minute each, would keep every probe waiting beyond its deadline.
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit=0, limit_per_host=4),
             # Nothing compressed is asked for, and nothing is unpacked: a few kilobytes may hold gigabytes.
             auto_decompress=False,
             headers={"accept-encoding": "identity"},
@@ -95,26 +100,28 @@ class HttpEngineClient:
 
 
 class HttpGatewayClient:
-    """Implements GatewayClient."""
+    """Implements GatewayClient, over a Unix socket or over TCP: `way` says where it is now, and raises UnavailableError."""
 
-    def __init__(self, socket: Callable[[], Path]) -> None:
-        self._socket_of = socket
-        self._socket = socket()
-        self._session = _unix_session(self._socket)
+    def __init__(self, way: Callable[[], Path | GatewayAddress], *, epoch: int = 0) -> None:
+        self._way_of = way
+        self._epoch = epoch  # of the lease that its calls are made under
+        self._way: Path | GatewayAddress | None = None
+        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
+        await self.close()
 
     async def close(self) -> None:
         """End its connections."""
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def snapshot(self) -> GatewaySnapshot:
         """Return the gateway's figures."""
-        request = (await self._current()).get("http://gateway/v1/snapshot")
+        request = (await self._current()).get("/v1/snapshot")
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
@@ -134,7 +141,7 @@ class HttpGatewayClient:
 
     async def allot(self, allotment: Allotment) -> GatewayHoldings:
         """Hand over its part of the limits; one that already has a newer one answers 409 with what it has."""
-        request = (await self._current()).put("http://gateway/v1/allotment", data=encode(allotment))
+        request = (await self._current()).put("/v1/allotment", data=encode(allotment))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status not in (200, 409):
@@ -142,7 +149,7 @@ class HttpGatewayClient:
         return _decoded(raw, GatewayHoldings)
 
     async def _get(self, name: str, kind: type[_Reply]) -> _Reply:
-        request = (await self._current()).get(f"http://gateway/v1/{name}")
+        request = (await self._current()).get(f"/v1/{name}")
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
@@ -151,7 +158,7 @@ class HttpGatewayClient:
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table; a gateway that already has a newer one answers 409 with its version."""
-        request = (await self._current()).put("http://gateway/v1/table", data=encode(table))
+        request = (await self._current()).put("/v1/table", data=encode(table))
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             raw = await _read(response, _GATEWAY_BYTES_MAX)
         if response.status not in (200, 409):
@@ -171,33 +178,38 @@ class HttpGatewayClient:
         await self._put("slo", encode(feed), "readings of budgets")
 
     async def _put(self, name: str, body: bytes, what: str) -> None:
-        request = (await self._current()).put(f"http://gateway/v1/{name}", data=body)
+        request = (await self._current()).put(f"/v1/{name}", data=body)
         async with _Response(request, "the gateway", _GATEWAY_S) as response:
             await _read(response, _GATEWAY_BYTES_MAX)
         if response.status != 200:
             raise UnavailableError(f"the gateway answered {response.status} to {what}")
 
     async def _current(self) -> aiohttp.ClientSession:
-        """Return a session with where the socket is now: it is made anew elsewhere when its directory vanishes."""
-        socket = self._socket_of()
-        if socket != self._socket:
-            await self._session.close()
-            self._socket, self._session = socket, _unix_session(socket)
+        """Return a session with where it is now: a socket is made anew elsewhere when its directory vanishes."""
+        way = self._way_of()
+        if self._session is None or way != self._way:
+            await self.close()
+            self._way, self._session = way, _session(way, self._epoch)
         return self._session
 
 
 class GatewayClients:
-    """One client for each of a fleet's gateways, made when it is first asked for."""
+    """One client for each of a fleet's gateways, made when it is first asked for; remote ones are called over TCP."""
 
-    def __init__(self, paths: FleetPaths) -> None:
+    def __init__(self, paths: FleetPaths, *, remote: RemoteGateways | None = None, epoch: int = 0) -> None:
         self._paths = paths
+        self._remote = remote
+        self._epoch = epoch
         self._clients: dict[int, HttpGatewayClient] = {}
 
     def of(self, number: int) -> HttpGatewayClient:
         """Return the client of one of them; called in the event loop."""
         if number not in self._clients:
-            self._clients[number] = HttpGatewayClient(lambda: self._paths.gateway_socket_of(number))
+            self._clients[number] = HttpGatewayClient(lambda: self._way_to(number), epoch=self._epoch)
         return self._clients[number]
+
+    def _way_to(self, number: int) -> Path | GatewayAddress:
+        return self._paths.gateway_socket_of(number) if self._remote is None else self._remote.address_of(number)
 
     async def close(self) -> None:
         """End every connection."""
@@ -212,9 +224,18 @@ def _decoded(raw: bytes, kind: type[_Reply]) -> _Reply:
         raise UnavailableError(f"the gateway's answer cannot be read: {exc}") from exc
 
 
-def _unix_session(socket: Path) -> aiohttp.ClientSession:
-    connector = aiohttp.UnixConnector(path=str(socket), keepalive_timeout=_KEEPALIVE_S, limit=4)
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_GATEWAY_S))
+def _session(way: Path | GatewayAddress, epoch: int) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=_GATEWAY_S)
+    if isinstance(way, GatewayAddress):
+        host = f"[{way.host}]" if ":" in way.host else way.host
+        return aiohttp.ClientSession(
+            f"http://{host}:{way.port}",
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S, limit=4),
+            headers={TOKEN_HEADER: way.token, EPOCH_HEADER: str(epoch)},
+            timeout=timeout,
+        )
+    connector = aiohttp.UnixConnector(path=str(way), keepalive_timeout=_KEEPALIVE_S, limit=4)
+    return aiohttp.ClientSession("http://gateway", connector=connector, timeout=timeout)
 
 
 async def _read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

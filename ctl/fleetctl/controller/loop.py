@@ -12,6 +12,7 @@ from fleetctl.controller.components import Components
 from fleetctl.controller.expiry import end_overrides
 from fleetctl.controller.interruptions import ClockWatch, RestartError
 from fleetctl.controller.lease import fenced_error, keep_lease
+from fleetctl.controller.targets import note_targets
 from fleetctl.core.hazard import Hazards
 from fleetctl.core.orphaned import orphaned_cost
 from fleetctl.core.reconcile.limits import since_s
@@ -42,8 +43,8 @@ _PORT_HELD_S = 30.0
 _SETTLE_S = 2.0
 # One failed tick may be a moment's bad luck; after so many in a row nobody looks after the fleet.
 _FAILED_TICKS_DOUBTED = 3
-# All that a tick waits for has deadlines of its own, together about 4 s.
-_TICK_S_MAX = 15.0
+# All that a tick waits for has deadlines of its own, together about 4 s; what it computes, a busy machine may draw out.
+_PART_S_MAX = 15.0
 _FIRST_LOOK_S = 1.0
 _DEFAULT_TICK_S = 1.0
 
@@ -59,15 +60,15 @@ class Controller:
         self._tick_s = _DEFAULT_TICK_S
         self._failed_ticks = 0
         self._failing_since: datetime | None = None
-        self._tick_begun_s: float | None = None
+        self._part_begun_s: float | None = None  # of a tick; None: none is under way
         self._clock_watch = ClockWatch(world.clock)
         self.broadcast = api.Broadcast()
 
     @property
     def is_progressing(self) -> bool:
-        """Whether ticks come and end; one that never ends is a bug that only a new process mends."""
-        begun_s = self._tick_begun_s
-        return begun_s is None or self._world.clock.monotonic_s() - begun_s < _TICK_S_MAX
+        """Whether the parts of a tick end; one that never does is a bug that only a new process mends."""
+        begun_s = self._part_begun_s
+        return begun_s is None or self._world.clock.monotonic_s() - begun_s < _PART_S_MAX
 
     def wake(self) -> None:
         """Decide soon instead of at the next tick."""
@@ -143,7 +144,7 @@ class Controller:
             return
 
     async def _tick_safely(self, components: Components) -> bool:
-        self._tick_begun_s = self._world.clock.monotonic_s()
+        self._begin_part()
         try:
             is_over = await self._tick(components)
         except (FencedError, RestartError):
@@ -154,10 +155,15 @@ class Controller:
             self._note_failed(exc)
             return False
         finally:
-            self._tick_begun_s = None
+            self._part_begun_s = None
         self._failed_ticks = 0
         self._failing_since = None
         return is_over
+
+    def _begin_part(self) -> None:
+        """Say that a tick goes on: of a large fleet it computes for longer than a process may that does not say so."""
+        self._part_begun_s = self._world.clock.monotonic_s()
+        self._world.made_progress()
 
     def _note_failed(self, exc: Exception) -> None:
         """Say so in the status: once several ticks have failed, what it shows is no longer so."""
@@ -175,9 +181,12 @@ class Controller:
         if loaded is None:
             return True
         desired, observation = loaded
+        self._begin_part()
         decision = self._decide(components, desired, observation)
+        self._begin_part()
         stood_on = components.applier.memory
         await self._apply(components, desired, observation, decision)
+        self._begin_part()
         await components.shadow.compare(desired, observation, stood_on, decision)
         await self._world.store.refresh_journal()
         self.broadcast.announce()
@@ -201,9 +210,11 @@ class Controller:
         components.records.note_nodes(components.observer.node, sold_of=components.offerings.sold_of)
         components.probes.begin(components.records.all)
         components.start_watch.begin(components.records.all)
+        self._begin_part()
         refused = components.launcher.take_refused()
         components.observer.gateways_wanted = desired.profile.gateway.processes
         observation = await components.observer.observe(components.records.all, refused=refused)
+        self._begin_part()
         components.probes.suspect({r.record.id: r.silent_s for r in observation.replicas})
         components.canaries.begin(in_force(desired, components.applier.memory.rollout), observation)
         condition = self._world.store.condition
@@ -235,16 +246,19 @@ class Controller:
         records = components.records.all
         await components.cost_log.note(desired, observation, records, is_last=decision.is_down)
         launches = components.applier.apply(desired, observation, decision)
+        note_targets(self._world, desired, decision.memory, components.records.all)
+        self._begin_part()
         # Whoever leaves rotation leaves it first; only then is a replacement written down.
         await components.publisher.publish(
             desired, components.records.all, decision.memory, gateway=observation.gateway
         )
+        self._begin_part()
         components.launcher.block(launches_blocked(observation, observation.at))
         components.launcher.hazards = Hazards(now=observation.at, records=decision.memory.offerings)
         components.launcher.orphaned = orphaned_cost(observation.orphaned_nodes, desired.plan)
         components.launcher.caps = desired.profile.capacity
         for source, actions in by_source(desired, decision.memory.rollout, launches):
-            components.launcher.launch(source, actions)
+            await components.launcher.launch_all(source, actions, on_part=self._begin_part)
         await components.publisher.send_signals(observation)
         self._hold_port(components, observation, decision)
         self._world.gateway_host.watch(self.wake)

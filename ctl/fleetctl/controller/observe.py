@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.controller.boot_watch import BootWatch
 from fleetctl.controller.launch import token_of
-from fleetctl.controller.observed_gateways import observed_gateways
+from fleetctl.controller.observed_gateways import observed_gateways, remote_gateways
+from fleetctl.core.boot_phases import MeasuredPhases
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.reconcile.versions import other_version
 from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.probes import Probes
     from fleetctl.controller.provider_calls import ProviderCalls
     from fleetctl.controller.publish import Publisher
+    from fleetctl.controller.restarts import Restarts
     from fleetctl.controller.start_watch import StartWatch
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
@@ -56,6 +59,7 @@ class Observer:
         start_watch: StartWatch,
         warmups: Warmups,
         canaries: Canaries,
+        restarts: Restarts,
         publisher: Publisher,
     ) -> None:
         self._world = world
@@ -70,7 +74,9 @@ class Observer:
         self._start_watch = start_watch
         self._warmups = warmups
         self._canaries = canaries
+        self._restarts = restarts
         self._publisher = publisher
+        self._boots = BootWatch(world)
         self.gateways_wanted = 1  # as the profile says
         # A replica's failures at the gateway when it was admitted: only later ones speak against it.
         self._failures_before: dict[str, int] = {}
@@ -82,9 +88,10 @@ class Observer:
         now = self._world.clock.now()
         live = [record for record in records if record.state.is_live]
         self._failures_before = {r.id: self._failures_before[r.id] for r in live if r.id in self._failures_before}
+        self._boots.keep_only(live)
         at_gateway = {replica.id: replica for replica in gateway.replicas} if gateway else {}
         pace = self._world.provider.pace
-        stall = self._world.gateway_host.stall()
+        stall, measured = self._world.gateway_host.stall(), MeasuredPhases(records)
         return Observation(
             at=now,
             gateway_stall=str(stall or ""),
@@ -96,16 +103,21 @@ class Observer:
             listing_asked_s=self._listing.asked_s,
             listing_silent_s=self._listing.silent_s,
             listing_deadline_s=pace.list_interval_s + pace.list_deadline_s,
-            replicas=tuple(self._replica(record, now, gateway, at_gateway.get(record.id)) for record in live),
+            replicas=tuple(
+                self._followed(record, measured, now, gateway, at_gateway.get(record.id)) for record in live
+            ),
+            probes_late_s=self._probes.late_s,
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
             gateway_alive=self._world.gateway_host.is_alive(),
             gateways=observed_gateways(self._world, self.gateways_wanted),
+            gateways_are_remote=remote_gateways(self._world) is not None,
             refused=refused,
             provider_conditions=self._calls.conditions(),
             offerings_known=bool(self._offerings.latest),
             offerings=self._offerings.latest,
             refused_offerings=self._offerings.refused(),
+            offerings_grown_at=self._offerings.grown_at,
             stop_deadline_s=pace.stop_deadline_s,
             orphaned_nodes=self._orphaned_nodes(live, now),
             boot_s=boot_times_s(records),
@@ -122,14 +134,18 @@ class Observer:
     def _name_gateways(self) -> None:
         """Have those asked that there are to be, and those that live beyond them."""
         gateways = self._world.gateways
-        if gateways is not None:
+        if gateways is None:
+            return
+        if remote_gateways(self._world) is not None:
+            gateways.numbers = self._world.gateway_host.living()
+        else:
             beyond = (n for n in self._world.gateway_host.living() if n > self.gateways_wanted)
             gateways.numbers = (*range(1, self.gateways_wanted + 1), *beyond)
 
     def _has_silent_gateway(self) -> bool:
         """Whether one of several lives and does not answer: which table it works by is not known."""
         gateways, host = self._world.gateways, self._world.gateway_host
-        if gateways is None or gateways.numbers == (1,):
+        if gateways is None or not gateways.are_several:
             return False
         return any(n not in gateways.seen and host.numbered(n).is_alive() for n in gateways.numbers)
 
@@ -157,12 +173,16 @@ class Observer:
             record=record,
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
+            taken_by=node.taken_by if node else "",
             engine_fault=other_version(record, reported_version) or self._engine_fault(record, node),
             absent_readings=self._absent_readings(record, token, settled_at),
             creating=self._creator.is_creating(record.id),
             was_requested=settled_at is not None,
             healthy=healthy,
             reported_version=reported_version,
+            can_restart=self._restarts.are_possible,
+            restart_failed=self._restarts.have_failed,
+            restarting=self._restarts.is_under_way(record.id),
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
             warm_failures=self._warmups.failures(record.id),
@@ -185,6 +205,20 @@ class Observer:
             engine=self._probes.signals(record.id),
         )
 
+    def _followed(
+        self,
+        record: Replica,
+        measured: MeasuredPhases,
+        now: datetime,
+        gateway: GatewaySnapshot | None,
+        at_gateway: ReplicaSnapshot | None,
+    ) -> ObservedReplica:
+        """Return a replica as it is seen now, with the phases of its start."""
+        seen = self._replica(record, now, gateway, at_gateway)
+        node = self._cache.node(token_of(self._owner, record), now=now)
+        is_node_running = node is not None and node.state is not NodeState.STARTING
+        return self._boots.followed(seen, measured, now=now, is_node_running=is_node_running)
+
     def _is_out_of_stock(self, record: Replica, node: Node | None) -> bool:
         """Whether a node waits for a machine that does not come; its offering is left alone for a while then."""
         if node is None or not node.is_out_of_stock or node.state is not NodeState.STARTING:
@@ -194,9 +228,8 @@ class Observer:
 
     def _must_look_up(self, record: Replica, node: Node, healthy: bool | None) -> bool:
         """Whether only an answer by token can tell what has become of a node: no listing does, and its engine is silent."""
-        if self._listing.is_current or node.state is NodeState.GONE:
-            return False
-        return record.state is ReplicaState.STOPPING or not healthy
+        is_known = node.state is NodeState.GONE or (healthy and record.state is not ReplicaState.STOPPING)
+        return not is_known and not self._listing.is_current
 
     def _absent_readings(self, record: Replica, token: str, settled_at: datetime | None) -> int:
         """Return how many readings lack the node though they are of after its order had its effect, or its stop was taken."""
@@ -234,6 +267,10 @@ class Observer:
             return EngineFault(kind=record.fault_kind, line=record.fault)
         if node is None or node.state is not NodeState.GONE:
             return self._start_watch.fault(record.id)
+        return self._last_fault(record, node) if not node.taken_by else None  # whatever it wrote is not why
+
+    def _last_fault(self, record: Replica, node: Node) -> EngineFault | None:
+        """Return why an engine ended by itself."""
         if had_no_word(node.exit_reason):
             return killed_by(node.exit_reason, log_tail=node.log_tail)
         fault = self._world.engine_of(record.engine).diagnose(node.log_tail) if node.log_tail else None

@@ -1,7 +1,8 @@
-"""What the provider sells, asked now and then in the background; and what of it cannot be had for a while."""
+"""What the provider sells, read in the background now and then and after changes; and what of it cannot be had for a while."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from fleetctl.core.plan.offers import priced
@@ -20,9 +21,14 @@ if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl.model.replica import Replica
+    from fleetctl.ports.provider import OfferingEvents
 
 _AGAIN_S = 600.0
 _AFTER_FAILURE_S = 5.0
+# Machines come and are cordoned one soon after the other; this much is gathered, and so often is it read at most.
+_GATHER_S = 0.3
+_CHANGED_AGAIN_S = 5.0
+_WATCH_AGAIN_S = 1.0
 # What had no stock is left alone for this long, as the clouds' own fleets do (Karpenter: three minutes), unless the
 # provider knows better.
 _UNOBTAINABLE_S = 180.0
@@ -38,23 +44,57 @@ class Offerings:
         self._on_change = on_change
         self._until_s: dict[str, float] = {}
         self._refused_at: dict[str, datetime] = {}
+        self._changed = asyncio.Event()
+        self._grown: set[str] = set()  # keys of what there is more of since the last answer; bounded by what is sold
         self.latest: tuple[Offering, ...] = ()
+        self.grown_at: datetime | None = None  # there was last more of something than before; None: not seen yet
 
     async def keep_fresh(self) -> None:
-        """Ask for ever."""
+        """Read for ever."""
         while True:
+            self._changed.clear()
+            grown, self._grown = self._grown, set()
+            read_s = self._world.clock.monotonic_s()
             try:
                 sold = await self._calls.offerings()
             except ProviderError as exc:
+                self._grown |= grown
                 self._journal.failed(FLEET, "offerings", exc)
                 await self._world.clock.sleep(_AFTER_FAILURE_S)
                 continue
-            was_known = bool(self.latest)
-            fleet = self._world.store.fleet()
+            before, fleet = self.latest, self._world.store.fleet()
             self.latest = sold if fleet is None else priced(sold, fleet.profile.capacity)
-            if not was_known:
+            self._note_grown(grown)
+            if grown or self.latest != before:
                 self._on_change()
-            await self._world.clock.sleep(_AGAIN_S)
+            await self._until_due(read_s)
+
+    async def keep_watching(self, events: OfferingEvents) -> None:
+        """Have it read again soon after a change, for ever; a stream that breaks is opened again."""
+        while True:
+            try:
+                async for grown in events.watch_offerings():
+                    self._grown |= grown
+                    self._changed.set()
+            except ProviderError as exc:
+                self._journal.failed(FLEET, "watch-offerings", exc)
+            await self._world.clock.sleep(_WATCH_AGAIN_S)
+
+    async def _until_due(self, read_s: float) -> None:
+        try:
+            async with asyncio.timeout(_AGAIN_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        since_s = self._world.clock.monotonic_s() - read_s
+        await self._world.clock.sleep(max(_GATHER_S, _CHANGED_AGAIN_S - since_s))
+
+    def _note_grown(self, keys: set[str]) -> None:
+        """Avoid no longer what there is more of than when it was refused."""
+        if keys:
+            self.grown_at = self._world.clock.now()
+        for key in keys:
+            self._until_s.pop(key, None)
 
     def sold_of(self, record: Replica, node: Node) -> Offering | None:
         """Return the offering a node names where its replica's record does not know it; None: it does, or it is not sold."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ _METRICS_S = 5.0
 _SUSPECT_S = 1.0  # /health and /metrics of a replica of which the gateway hears nothing
 SUSPECT_AFTER_S = 1.5
 _STALE_S = 15.0
+# Of each kind. Answered, a probe takes its loop some 0.5 ms, so that a hundred are over long before the deadline that they have; of a
+# thousand at once, after a moment in which the loop or the machine was busy, most would be found unhealthy by us alone.
+_AT_ONCE = 100
 _VERSION_FAILURES_MAX = 3  # an engine that is healthy answers at once, or has no such route
 
 _PROBED = (ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING)
@@ -54,6 +59,8 @@ class Probes:
         self._on_change = on_change
         self._probe_states: dict[str, _ProbeState] = {}
         self._booting_s = _BOOTING_S
+        # They take turns in the order in which they came due: the deadline of each begins with its turn.
+        self._health_turns, self._metrics_turns = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Start the probes that are due; forget replicas that are no longer probed."""
@@ -61,7 +68,7 @@ class Probes:
         self._probe_states = {
             rid: self._probe_states.get(rid) or self._new(number) for number, rid in enumerate(probed)
         }
-        booting = sum(record.ready_at is None for record in probed.values())
+        booting = sum(record.is_cold for record in probed.values())
         self._booting_s = max(_BOOTING_S, booting / _BOOTING_PROBES_PER_S_MAX)
         now_s = self._world.clock.monotonic_s()
         for record in probed.values():
@@ -79,6 +86,12 @@ class Probes:
             if probe.is_suspect:
                 probe.health_due_s = min(probe.health_due_s, now_s + _SUSPECT_S)
                 probe.metrics_due_s = min(probe.metrics_due_s, now_s + _SUSPECT_S)
+
+    @property
+    def late_s(self) -> float:
+        """How long the answer on the health of the replica that has waited longest has been due."""
+        due_s = min((probe.health_due_s for probe in self._probe_states.values()), default=math.inf)
+        return max(0.0, self._world.clock.monotonic_s() - due_s)
 
     def healthy(self, replica_id: str) -> bool | None:
         """Return the last answer of /health; None: not asked yet."""
@@ -106,7 +119,8 @@ class Probes:
 
     def _new(self, number: int) -> _ProbeState:
         # Replicas that came together are scraped one after the other, not all in one tick.
-        return _ProbeState(metrics_due_s=self._world.clock.monotonic_s() + number % 5)
+        now_s = self._world.clock.monotonic_s()
+        return _ProbeState(health_due_s=now_s, metrics_due_s=now_s + number % 5)
 
     def _start(
         self, key: str, record: Replica, probe_once: Callable[[Replica, _ProbeState], Coroutine[object, object, None]]
@@ -115,18 +129,23 @@ class Probes:
         self._background.start(key, lambda: probe_once(record, probe), wakes=False)
 
     async def _probe_health(self, record: Replica, probe: _ProbeState) -> None:
+        async with self._health_turns:
+            healthy = await self._is_healthy(record, probe)
+        interval_s = self._booting_s if record.is_cold else (_READY_S if healthy else _FAILING_S)
+        probe.health_due_s = self._world.clock.monotonic_s() + interval_s
+        if healthy is not probe.healthy:
+            probe.healthy = healthy
+            self._on_change()
+
+    async def _is_healthy(self, record: Replica, probe: _ProbeState) -> bool:
         path = self._world.engine_of(record.engine).health_path
         try:
             healthy = await self._world.engines.is_healthy(record.host, record.port, path)
             if healthy and record.ready_at is None and probe.version is None:
                 healthy = await self._read_version(record, probe)
         except UnavailableError:
-            healthy = False
-        interval_s = self._booting_s if record.ready_at is None else (_READY_S if healthy else _FAILING_S)
-        probe.health_due_s = self._world.clock.monotonic_s() + interval_s
-        if healthy is not probe.healthy:
-            probe.healthy = healthy
-            self._on_change()
+            return False
+        return healthy
 
     async def _read_version(self, record: Replica, probe: _ProbeState) -> bool:
         """Ask a new engine which version it is; return whether it has answered, or will not."""
@@ -147,10 +166,11 @@ class Probes:
     async def _scrape_metrics(self, record: Replica, probe: _ProbeState) -> None:
         world = self._world
         engine = world.engine_of(record.engine)
-        probe.metrics_due_s = world.clock.monotonic_s() + (_SUSPECT_S if probe.is_suspect else _METRICS_S)
-        try:
-            page = await world.engines.get(record.host, record.port, engine.metrics_path)
-        except UnavailableError:
-            return  # the last figures age into STALE
+        async with self._metrics_turns:
+            probe.metrics_due_s = world.clock.monotonic_s() + (_SUSPECT_S if probe.is_suspect else _METRICS_S)
+            try:
+                page = await world.engines.get(record.host, record.port, engine.metrics_path)
+            except UnavailableError:
+                return  # the last figures age into STALE
         probe.signals = with_rates(probe.signals, replace(engine.signals(page), at=world.clock.now()))
         probe.metrics_at_s = world.clock.monotonic_s()

@@ -19,6 +19,7 @@ from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from datetime import datetime
 
     from fleetctl.clock import Clock
     from fleetctl.model.catalogue import Offering
@@ -33,7 +34,9 @@ _SHOWN_S = 180.0
 # Without credentials nothing is ordered for this long; then one more attempt shows whether they were mended.
 _CREDENTIALS_AGAIN_S = 60.0
 _RETRY_AFTER_S_MIN = 0.1
-_CHANGES = frozenset({"create", "stop", "prepare", "teardown"})
+_LISTING = "listing"  # as the source of warnings
+_CHANGES = frozenset({"create", "stop", "restart", "prepare", "teardown"})
+_OF_NO_NODES = frozenset({"offerings", "listen-addresses"})
 _OPEN_S = 1e-3  # a shorter wait may be lost in the rounding of a clock, and never end
 _FAULTS: tuple[tuple[type[FleetctlError], ProviderFault], ...] = (
     (CredentialsError, ProviderFault.CREDENTIALS),
@@ -54,8 +57,10 @@ class ProviderCalls:
         owner: str,
         fleet: str,
         verify_lease: Callable[[], Coroutine[object, object, None]],
+        confirm_place: Callable[[], Coroutine[object, object, None]],
     ) -> None:
         self._provider = provider
+        self._confirm_place = confirm_place
         self._verify_lease = verify_lease
         self._clock = clock
         self._owner = owner
@@ -84,6 +89,22 @@ class ProviderCalls:
         until_s = self._clock.monotonic_s() + for_s
         self._conditions[fault, operation] = (ProviderCondition(fault=fault, message=message), until_s)
 
+    def warned(self, source: str, warnings: tuple[str, ...]) -> None:
+        """Say what a listing, or another source, warns of, until the same source does no more."""
+        others = {
+            key: kept
+            for key, kept in self._conditions.items()
+            if key[0] is not ProviderFault.WARNING or not key[1].startswith(f"{source}/")
+        }
+        until_s = self._clock.monotonic_s() + _SHOWN_S
+        warned = {
+            (ProviderFault.WARNING, f"{source}/{each}"): (
+                ProviderCondition(fault=ProviderFault.WARNING, message=each), until_s,
+            )
+            for each in warnings
+        }  # fmt: skip
+        self._conditions = others | warned
+
     async def offerings(self) -> tuple[Offering, ...]:
         """Return what is sold. Raises ProviderError."""
         deadline_s = self._provider.pace.offerings_deadline_s
@@ -99,7 +120,9 @@ class ProviderCalls:
         """Return the fleet's nodes. Raises ProviderError."""
         deadline_s = self._provider.pace.list_deadline_s
         call = self._provider.list_nodes
-        return await self._call("list-nodes", deadline_s, lambda: call(owner=self._owner, fleet=self._fleet))
+        listing = await self._call("list-nodes", deadline_s, lambda: call(owner=self._owner, fleet=self._fleet))
+        self.warned(_LISTING, listing.warnings)
+        return listing
 
     async def describe(self, token: str) -> Node | None:
         """Return an order's node. Raises ProviderError."""
@@ -123,6 +146,15 @@ class ProviderCalls:
         deadline_s = self._provider.pace.stop_deadline_s
         await self._call("stop", deadline_s, lambda: self._provider.stop(node_id, grace_s=grace_s))
 
+    async def restart(self, node_id: str, *, started_before: datetime) -> None:
+        """Have a node's engine started anew. Raises ProviderError; UnavailableError where no answer came."""
+        restarts, deadline_s = self._provider.capabilities.restarts, self._provider.pace.stop_deadline_s
+        if restarts is None:
+            raise ProviderError(
+                f"provider {self._provider.name} restarts no engines", hint="drain the replica: another takes its place"
+            )
+        await self._call("restart", deadline_s, lambda: restarts.restart(node_id, started_before=started_before))
+
     async def prepare(self, resource: SharedResource) -> None:
         """Have a shared resource made. Raises ProviderError; AmbiguousOutcomeError when its deadline passed."""
         shared, deadline_s = self._shared(), self._provider.pace.prepare_deadline_s
@@ -144,6 +176,8 @@ class ProviderCalls:
 
     async def _call(self, operation: str, deadline_s: float, call: Callable[[], Coroutine[object, object, T]]) -> T:
         await self._wait_until_open(operation)
+        if operation not in _OF_NO_NODES:
+            await self._in_place(operation)
         # Whoever has lost the fleet meanwhile orders and ends nothing more.
         if operation in _CHANGES:
             await self._verify_lease()
@@ -164,6 +198,14 @@ class ProviderCalls:
             raise
         self._succeeded(operation)
         return answer
+
+    async def _in_place(self, operation: str) -> None:
+        """Return once calls lead to where the fleet's nodes are. Raises ProviderError."""
+        try:
+            await self._confirm_place()
+        except ProviderError as exc:
+            self._refused(operation, exc)
+            raise
 
     async def _wait_until_open(self, operation: str) -> None:
         """Wait while this operation, or the whole account, is throttled."""

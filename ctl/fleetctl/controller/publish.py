@@ -11,7 +11,8 @@ import msgspec
 from fleetctl.codec import decode, encode
 from fleetctl.controller.allotting import Allotting
 from fleetctl.controller.keys import KeyHashes
-from fleetctl.controller.table import build_table
+from fleetctl.controller.served_files import served_files
+from fleetctl.controller.table import build_table, table_memory
 from fleetctl.errors import AmbiguousOutcomeError, ConfigError, UnavailableError
 from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, RoutingTable, SignalFeed
 from fleetctl.model.slo import Validity
@@ -56,6 +57,8 @@ class Publisher:
         self.allotting = Allotting(world)
         self._keys = KeyHashes(world.fleet, world.variable)
         self._table = _read(world.paths.routing_table)
+        # What the table was last made of: nearly every tick that is what it was, and to make it takes as long as to decide.
+        self._made_of: tuple[object, ...] = ()
         # Replica id -> the version from which it gets no new requests.
         self._out_since: dict[str, int] = {}
         self._signals_at: dict[str, datetime | None] = {}  # of the figures the gateway has
@@ -73,6 +76,8 @@ class Publisher:
     ) -> None:
         """Write and send the table if it changed, or send it again if the gateway has another."""
         at_work = gateway.table_version if gateway is not None else 0
+        if gateway is not None and gateway.certificate is not None and gateway.certificate.fault:
+            self._journal.failed(GATEWAY, "certificate", ConfigError(gateway.certificate.fault))
         table = self._next(desired, records, memory, at_work)
         if table != self._table:
             self._table = table
@@ -138,7 +143,18 @@ class Publisher:
 
     def _next(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, at_work: int) -> RoutingTable:
         version = self._table.version if self._table else 0
+        table = self._made(desired, records, table_memory(memory), version)
+        if table == self._table and at_work <= version:
+            return table
+        return replace(table, version=max(version, at_work) + 1)
+
+    def _made(self, desired: Desired, records: tuple[Replica, ...], memory: Memory, version: int) -> RoutingTable:
+        """Return the table as it should be; the one that is published, where what that was made of is as it was."""
         keys = self._hashes(desired)
+        made_of = (desired, records, memory, keys)
+        if self._table is not None and made_of == self._made_of:
+            return self._table
+        self._made_of = made_of
         table = build_table(
             desired,
             records,
@@ -151,10 +167,8 @@ class Publisher:
             version=version,
             before=self._table,
         )
-        table = replace(table, epoch=self._world.epoch)
-        if table == self._table and at_work <= version:
-            return table
-        return replace(table, version=max(version, at_work) + 1)
+        tls = served_files(desired.profile, self._world.paths)
+        return replace(table, epoch=self._world.epoch, tls=tls)
 
     def _hashes(self, desired: Desired) -> _TableKeys:
         """Return the accepted keys' hashes, and what holds for some of them."""

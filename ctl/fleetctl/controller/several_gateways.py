@@ -9,7 +9,7 @@ from fleetctl.core.gateway_merge import merged_snapshot
 from fleetctl.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
 
     from fleetctl.core.gateway_merge import GatewayParts
     from fleetctl.model.allotment import Allotment, GatewayHoldings
@@ -50,28 +50,55 @@ class OneGatewayClient(Protocol):
 
 
 class SeveralGateways:
-    """Implements GatewayClient over those that are named last; of one alone it is that one's client."""
+    """Implements GatewayClient over those that are named last; of one alone it is that one's client.
 
-    def __init__(self, client_of: Callable[[int], OneGatewayClient]) -> None:
+    Of remote ones another may come at any moment, so that each has its part of the limits even where it is alone.
+    """
+
+    def __init__(self, client_of: Callable[[int], OneGatewayClient], *, are_remote: bool = False) -> None:
         self._client_of = client_of
+        self._are_remote = are_remote
         self.numbers: tuple[int, ...] = (1,)
         self.seen: dict[int, GatewaySnapshot] = {}  # of those that answered the last time, by number
+        self._pending: dict[int, asyncio.Task[GatewayParts]] = {}
+        self._silent: set[int] = set()  # of those asked, who did not answer the last time
 
     def client(self, number: int) -> OneGatewayClient:
         """Return the client of one of them."""
         return self._client_of(number)
 
+    @property
+    def are_several(self) -> bool:
+        """Whether limits are divided, and each is judged by itself."""
+        return self._are_remote or self.numbers != (1,)
+
     async def snapshot(self) -> GatewaySnapshot:
         """Return the figures of all that answer. Raises UnavailableError where none does."""
-        if self.numbers == (1,):
+        if len(self.numbers) == 1:
+            (only,) = self.numbers
             self.seen = {}
-            self.seen = {1: await self._client_of(1).snapshot()}
-            return self.seen[1]
-        parts = await _answers({number: self._client_of(number).parts() for number in self.numbers})
+            self.seen = {only: await self._client_of(only).snapshot()}
+            return self.seen[only]
+        parts = await self._parts()
         self.seen = {number: each.snapshot for number, each in parts.items()}
         if not parts:
             raise UnavailableError(f"none of {len(self.numbers)} gateways answers")
         return merged_snapshot(list(parts.values()))
+
+    async def _parts(self) -> dict[int, GatewayParts]:
+        """Return what each said that answers. One that was silent is waited for no second time while others answer."""
+        for number in self._pending.keys() - {*self.numbers}:
+            self._pending.pop(number).cancel()
+        for number in self.numbers:
+            if number not in self._pending:
+                self._pending[number] = asyncio.create_task(self._client_of(number).parts())
+        waited_for = [task for n, task in self._pending.items() if n not in self._silent] or [*self._pending.values()]
+        if waited_for:  # of remote ones there may be none
+            await asyncio.wait(waited_for)
+        ended = {number: self._pending.pop(number) for number in self.numbers if self._pending[number].done()}
+        found = {number: each for number, task in ended.items() if (each := _answer(task)) is not None}
+        self._silent = {*self.numbers} - found.keys()
+        return found
 
     async def put_table(self, table: RoutingTable) -> int:
         """Hand over a table to all; return the oldest version at work after it."""
@@ -95,13 +122,9 @@ class SeveralGateways:
         return [each for each in found if isinstance(each, int)]
 
 
-async def _answers(calls: dict[int, Coroutine[object, object, GatewayParts]]) -> dict[int, GatewayParts]:
-    found = await asyncio.gather(*calls.values(), return_exceptions=True)
-    return {number: each for number, each in zip(calls, _known(found), strict=True) if each is not None}
-
-
-def _known(found: Iterable[GatewayParts | BaseException]) -> Iterable[GatewayParts | None]:
-    for each in found:
-        if isinstance(each, BaseException) and not isinstance(each, UnavailableError):
-            raise each
-        yield None if isinstance(each, BaseException) else each
+def _answer(task: asyncio.Task[GatewayParts]) -> GatewayParts | None:
+    """Return what one said; None: it did not answer."""
+    try:
+        return task.result()
+    except UnavailableError:
+        return None

@@ -42,12 +42,14 @@ class StartWatch:
         self._on_change = on_change
         self._weights = WeightsWatch(world)
         self._due_s = 0.0
+        self._starting: frozenset[str] = frozenset()  # as of the last tick
         self._seen: dict[str, dict[str, NodeProcess]] = {}  # replica -> its processes so far, by their ids
         self._faults: dict[str, tuple[float, EngineFault]] = {}  # replica -> since when, the latest
 
     def begin(self, records: Iterable[Replica]) -> None:
         """Look at those that start, in the background and not too often; forget all others."""
         starting = {r.id: r for r in records if _is_starting(r)}
+        self._starting = frozenset(starting)
         self._seen = {rid: seen for rid, seen in self._seen.items() if rid in starting}
         self._faults = {rid: fault for rid, fault in self._faults.items() if rid in starting}
         now_s = self._world.clock.monotonic_s()
@@ -58,7 +60,8 @@ class StartWatch:
     def fault(self, replica_id: str) -> EngineFault | None:
         """Return why a replica will never be ready, once that has been so for a while; None: it may be."""
         since_s, fault = self._faults.get(replica_id, (0.0, None))
-        return fault if self._world.clock.monotonic_s() - since_s >= _BELIEVED_S else None
+        is_believed = fault is not None and self._world.clock.monotonic_s() - since_s >= _BELIEVED_S
+        return fault if is_believed else None
 
     def suspicion(self, replica_id: str) -> EngineFault | None:
         """Return what the latest look found, believed or not: enough to explain an end that has come."""
@@ -72,6 +75,8 @@ class StartWatch:
         await self._weights.look(starting)
         processes = await self._processes()
         for record in starting:
+            if record.id not in self._starting:
+                continue  # a look at hundreds takes a while, in which most have come up
             ended = self._ended(record, processes.get(token_of(self._world.store.owner, record)))
             text = await self._log_tail(record)
             fault = self._world.engine_of(record.engine).diagnose_start(text, ended)

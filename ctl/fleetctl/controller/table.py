@@ -17,6 +17,7 @@ from fleetctl.core.plan.launch_identity import launched_as
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX
 from fleetctl.core.rollout.in_force import by_revision, digests, in_force
 from fleetctl.model.decision import LaneMemory, Memory
+from fleetctl.model.eviction_report import EvictionMemory
 from fleetctl.model.gateway import RouteLane, RouteReplica, RoutingTable
 from fleetctl.model.profile import LaneRules, RequestRules
 from fleetctl.model.replica import Replica, ReplicaState
@@ -40,6 +41,23 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _COMING = (ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING)
 
 
+def table_memory(memory: Memory) -> Memory:
+    """Return the part of a decision's memory that a table is made of; while that is the same, so is the table."""
+    return Memory(
+        rollout=memory.rollout,
+        unhealthy_count=memory.unhealthy_count,
+        lanes={
+            name: LaneMemory(
+                step=lane.step,
+                lost_since=lane.lost_since,
+                had_ready=lane.had_ready,
+                evictions=EvictionMemory(level=lane.evictions.level),
+            )
+            for name, lane in memory.lanes.items()
+        },
+    )
+
+
 def build_table(  # noqa: PLR0913  # all that a table is made of
     desired: Desired,
     records: Iterable[Replica],
@@ -57,7 +75,7 @@ def build_table(  # noqa: PLR0913  # all that a table is made of
 
     Those whose lane has left the profile keep their row of the table `before`, out of rotation.
     """
-    records = tuple(records)
+    records, memory = tuple(records), table_memory(memory)
     started, desired = _Started(desired, memory.rollout), _open_lanes(desired, memory.rollout, records)
     profile, names = desired.profile, {spec.name for spec in desired.profile.lanes}
     rates = _prefill_rates(desired, records, engine_of, started)
@@ -215,6 +233,7 @@ def _replica(  # noqa: PLR0913  # all that a replica's row is made of
         prefill_tokens_per_s=prefill_tokens_per_s,
         node_ready=is_node_ready(record),
         priority_sign=capacity.priority_sign if capacity else 0,
+        caches_prefixes=capacity.caches_prefixes if capacity else lane_plan.launch.prefix_caching,
         continues=capacity.continues_streams if capacity else continues,
     )
 

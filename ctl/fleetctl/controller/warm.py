@@ -60,7 +60,7 @@ class Warmups:
     async def _attempts(self, record: Replica, served_name: str, tokens: int) -> None:
         path, body = self._world.engine_of(record.engine).warm_body(served_name=served_name)
         body = of_length(body, tokens)
-        deadline_s = _DEADLINE_S if record.ready_at is None else WARM_AGAIN_S + _PROOF_TOKEN_S * tokens
+        deadline_s = _DEADLINE_S if record.is_cold else WARM_AGAIN_S + _PROOF_TOKEN_S * tokens
         while self.failures(record.id) < warm_failures_max(record):
             try:
                 async with asyncio.timeout(deadline_s):

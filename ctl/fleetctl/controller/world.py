@@ -80,6 +80,7 @@ class World:
     pid: int
     variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran
     epoch: int = 0  # of the lease the store is bound to
+    made_progress: Callable[[], None] = lambda: None  # leaves a sign of life between two parts of long work
 
     def has_moved(self, desired: Desired) -> bool:
         """Whether a fleet's profile has other settings for its provider than the one it is kept by."""

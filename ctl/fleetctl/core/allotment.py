@@ -1,7 +1,8 @@
 """Divides a fleet's limits among its gateways, so that they hold for the sum whatever is late, lost or dead.
 
 A gateway may have what it was last reported, until it has confirmed less. So each exchange goes in two parts: first those who
-are to have less are reported, and then those who are to have more, what nobody has any more. `core/dispatch/sharing` is the
+are to have less are reported, and then those who are to have more, what nobody has any more. One that is silent keeps what it may
+have, and no more: what is free is divided among those that answer. `core/dispatch/sharing` is the
 other side. It knows no gateway's address and no clock: who asks them is `controller/allotting`.
 """
 
@@ -42,6 +43,7 @@ class _Known:
     trials: dict[str, bool] = field(default_factory=dict)  # by replica
     probes: dict[str, bool] = field(default_factory=dict)  # by lane
     has_all: bool = True  # of what is in none of these: everything, as far as is known
+    is_silent: bool = False  # it did not answer the last time
     replicas: dict[str, ReplicaHoldings] = field(default_factory=dict)
     lanes: dict[str, LaneHoldings] = field(default_factory=dict)
 
@@ -88,6 +90,7 @@ class Allotter:
         """Take in what a gateway has, under the allotment it says it works by."""
         known = self._known.setdefault(gateway, _Known())
         is_another = known.pid != holdings.pid
+        known.is_silent = False
         known.replicas = {each.id: each for each in holdings.replicas}
         known.lanes = {each.name: each for each in holdings.lanes}
         if is_another or (holdings.epoch, holdings.seq) == (self._epoch, self._seq):
@@ -98,33 +101,48 @@ class Allotter:
             known.trials = {each.id: each.may_probe for each in holdings.replicas}
             known.probes = {each.name: each.may_probe for each in holdings.lanes}
 
+    def missed(self, gateway: int) -> None:
+        """Take in that a gateway did not answer: until it does it is only asked, and what it wanted is nobody's wish."""
+        if gateway in self._known:  # a call may fail for the very reason that it lives no more
+            self._known[gateway].is_silent = True
+
+    def is_silent(self, gateway: int) -> bool:
+        """Whether it did not answer the last time."""
+        return gateway in self._known and self._known[gateway].is_silent
+
     def plan(self, table: RoutingTable) -> None:
-        """Decide what each gateway should have, by what all have and want."""
+        """Decide what each gateway that answers should have, by what all have and want."""
         self._table = table
-        lanes, numbers = {lane.name: lane for lane in table.lanes}, sorted(self._known)
+        lanes = {lane.name: lane for lane in table.lanes}
+        silent = [n for n, each in self._known.items() if each.is_silent]
+        numbers = sorted(self._known.keys() - {*silent}) or sorted(self._known)
+        keeping = [each for n, each in self._known.items() if n not in numbers and not each.has_all]
         weights = {name: self._weights(name, numbers) for name in lanes}
         self._slots, self._triers = {}, {}
         for row in table.replicas:
             self._slots[row.id] = self._slots_for(
-                row, numbers, weights.get(row.lane) or [1.0 / len(numbers)] * len(numbers)
-            )
+                row, numbers, weights.get(row.lane) or [1.0 / len(numbers)] * len(numbers),
+                kept=sum(each.slots_of(row.id) for each in keeping),
+            )  # fmt: skip
             self._triers[row.id] = self._one_of(numbers, row.id)
         self._places = {}
         for name, lane_row in lanes.items():
             wants = [float(self._queued(n, name)) for n in numbers]
-            shares = self._divided(f"lane/{name}", lane_row.queue_max, numbers, wants, weights[name])
+            free = max(0, lane_row.queue_max - sum(each.places_of(name) for each in keeping))
+            shares = self._divided(f"lane/{name}", free, numbers, wants, weights[name])
             self._places[name] = dict(zip(numbers, shares, strict=True))
             busiest = max(numbers, key=lambda n: (self._arrivals(n, name), -n), default=0)
             self._probers[name] = self._kept(self._probers.get(name), busiest, numbers, name)
 
     def lowered(self, gateway: int) -> Allotment | None:
-        """Return an allotment that gives a gateway nothing more than it has; None: it has not reported yet."""
-        return None if self._known[gateway].has_all else self._allotment(gateway, may_raise=False)
+        """Return an allotment that gives a gateway nothing more than it has; None: it has not reported yet, or is silent."""
+        known = self._known[gateway]
+        return None if known.has_all or known.is_silent else self._allotment(gateway, may_raise=False)
 
     def raised(self, gateway: int) -> Allotment | None:
         """Return one that gives it what it should have of what nobody else has; None: that is nothing more."""
         known = self._known[gateway]
-        if known.has_all:
+        if known.has_all or known.is_silent:
             return None
         found = self._allotment(gateway, may_raise=True)
         is_more = (
@@ -185,7 +203,8 @@ class Allotter:
         may_probe = self._probers[name] == gateway and (
             known.probes.get(name, False) or (may_raise and not any(each.may_probe(name) for each in others))
         )
-        reported = [each.lanes[name] for each in others if name in each.lanes]
+        # What one had lately that is silent now says nothing of what comes.
+        reported = [each.lanes[name] for each in others if name in each.lanes and not each.is_silent]
         return LaneAllotment(
             name=name,
             places=places,
@@ -216,13 +235,16 @@ class Allotter:
         found = [max(_LEAST_SHARE, each / most if most else 1.0) for each in arrivals]
         return [each / sum(found) for each in found]
 
-    def _slots_for(self, row: RouteReplica, numbers: Sequence[int], weights: Sequence[float]) -> dict[int, int]:
-        """Divide a replica's slots; while anybody waits for one of its lane, what is free of it is one gateway's at a time.
+    def _slots_for(
+        self, row: RouteReplica, numbers: Sequence[int], weights: Sequence[float], *, kept: int
+    ) -> dict[int, int]:
+        """Divide a replica's slots but those `kept` by the silent; while anybody waits for one of its lane, what is free of it is one gateway's at a time.
 
         So nobody else sends it a prompt meanwhile, and that gateway's forecast of its line is right or on the safe side.
         """
         reported = {n: each for n in numbers if (each := self._known[n].replicas.get(row.id)) is not None}
         limit = min([row.concurrency_max, *(each.streams_max for each in reported.values() if each.streams_max)])
+        limit = max(0, limit - kept)
         held = {n: reported[n].streams if n in reported else 0 for n in numbers}
         waiting = [self._waiting(n, row.lane) for n in numbers]
         if not any(waiting):
@@ -327,3 +349,5 @@ def exchanged(
             holdings = call(allotment)
             if holdings is not None:
                 allotter.heard(number, holdings)
+            else:
+                allotter.missed(number)

@@ -19,7 +19,7 @@ _LATE_PLANNED = 2.0
 _LATE_S_MIN = 60.0  # a busy machine is late by so much at times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from fleetctl.model.plan import LanePlan
@@ -50,7 +50,7 @@ def expected_replacement_s(plan: LanePlan, records: Iterable[Replica]) -> float:
     return median(own) if own else expected_boot_s(plan, boot_times_s(records))
 
 
-def late_after_s(plan: LanePlan, record: Replica, lane: Iterable[Replica], measured_s: dict[str, float]) -> float:
+def late_after_s(plan: LanePlan, lane: Iterable[Replica], measured_s: dict[str, float]) -> Callable[[Replica], float]:
     """Return how long after its order a replica is surely late, so that another is ordered in its stead.
 
     Far beyond the median of what the lane's replicas took, and beyond the slowest of them; where none was measured, beyond
@@ -61,11 +61,16 @@ def late_after_s(plan: LanePlan, record: Replica, lane: Iterable[Replica], measu
         for each in lane
         if each.lane == plan.lane and each.assigned_at is None and each.ready_at is not None
     ]
-    if own:
-        return max(_LATE_S_MIN, _LATE_MEASURED * median(own), _LATE_SLOWEST * max(own))
-    if record.offering in measured_s:
-        return max(_LATE_S_MIN, _LATE_MEASURED * measured_s[record.offering])
-    return max(_LATE_S_MIN, _LATE_PLANNED * plan.offering.boot_s)
+    of_lane = max(_LATE_S_MIN, _LATE_MEASURED * median(own), _LATE_SLOWEST * max(own)) if own else None
+
+    def limit_s(record: Replica) -> float:
+        if of_lane is not None:
+            return of_lane
+        if record.offering in measured_s:
+            return max(_LATE_S_MIN, _LATE_MEASURED * measured_s[record.offering])
+        return max(_LATE_S_MIN, _LATE_PLANNED * plan.offering.boot_s)
+
+    return limit_s
 
 
 def expected_boot_s(plan: LanePlan, measured_s: dict[str, float]) -> float:

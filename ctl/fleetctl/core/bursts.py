@@ -29,6 +29,8 @@ _REGRETS_MAX = 6
 
 def note_need(memory: BurstMemory, need: int, now: datetime, *, calm: float) -> BurstMemory:
     """Return the memory with what is needed now. `calm` is the shortest calm in seconds: `calm_s` without any regret."""
+    if _is_known(memory, need, now, calm):
+        return memory
     over = [level for level in memory.levels if level.need > need]
     levels = [level for level in memory.levels if level.need <= need]
     if not levels or levels[-1].need < need:
@@ -44,6 +46,16 @@ def note_need(memory: BurstMemory, need: int, now: datetime, *, calm: float) -> 
         replace(peak, is_burst=True) if _is_burst(peak, need, now, calm) else peak for peak in (*memory.peaks, *passed)
     ]
     return changed(memory, levels=tuple(levels), peaks=_undominated(peaks, now))
+
+
+def _is_known(memory: BurstMemory, need: int, now: datetime, calm: float) -> bool:
+    """Whether the memory says already all that there is to say of a need: so it is at nearly every tick."""
+    if not memory.levels or memory.levels[-1].need != need:
+        return False
+    for peak in memory.peaks:
+        if now - peak.at >= MEMORY_SPAN or (not peak.is_burst and _is_burst(peak, need, now, calm)):
+            return False
+    return True
 
 
 def _is_burst(peak: NeedPeak, need: int, now: datetime, calm: float) -> bool:

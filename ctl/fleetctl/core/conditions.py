@@ -13,6 +13,7 @@ from fleetctl.core.slo.wording import explain
 from fleetctl.model.alert import AlertName, AlertSeverity, AlertState
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.ladder import LadderStep
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.slo import Validity
 from fleetctl.model.verdict import Compliance
 from fleetctl.spelling import is_name
@@ -59,11 +60,15 @@ class ConditionReason(StrEnum):
     SLO_MISSED = "slo-missed"
     BUDGET_BURN = "budget-burn"  # an alert on the error budget fires
     QUEUE_DEPTH = "queue-depth"  # the alert on the queue fires
+    CERTIFICATE_MISSING = "certificate-missing"  # the gateway has none that it could serve by
+    CERTIFICATE_ENDS = "certificate-ends"  # soon, or it has ended
+    CERTIFICATE_FAULT = "certificate-fault"  # what its files have now cannot be served
     OVER_COST_CAP = "over-cost-cap"  # a cap was lowered under a living fleet, or prices rose
     OVER_NODE_CAP = "over-node-cap"
     AS_WANTED = "as-wanted"
 
 
+_NOWHERE = (ReasonCode.LAUNCH_BLOCKED, ReasonCode.OFFERING_UNOBTAINABLE)
 _NOTHING_NEW = "serving goes on, nothing new is created"
 _SEVERITY = {condition: number for number, condition in enumerate(ConditionType)}
 
@@ -80,7 +85,11 @@ class Condition:
 def fleet_condition(status: FleetStatus) -> Condition:
     """Return a fleet's headline: its own condition or its lanes' worst, with the messages of all."""
     found = fleet_conditions(status)
-    return _headline(found, rest=status.reason)
+    headline = _headline(found, rest=status.reason)
+    if status.reason and any(each.reason_code is ConditionReason.REPLICAS_MISSING for each in found):
+        # What is wrong with the provider may be why.
+        return replace(headline, message=f"{headline.message}; {status.reason}")
+    return headline
 
 
 def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
@@ -97,6 +106,7 @@ def fleet_conditions(status: FleetStatus) -> tuple[Condition, ...]:
         named.append(_state_fault(status.store_condition))
     named += _over_caps(status)
     named += _silent_gateways(status)
+    named += _certificate_conditions(status)
     found = _worst_first(named or [_READY])
     if status.gateway_alive:
         return found
@@ -180,7 +190,8 @@ def _silent_gateways(status: FleetStatus) -> Iterator[Condition]:
     for each in status.gateways if status.gateway_alive else ():
         if not each.answers and not each.is_leaving:
             stalled = f", {each.stall}; it is replaced" if each.stall else " does not answer"
-            message = f"gateway {each.number}{stalled}"
+            place = f" ({each.place})" if each.place else ""
+            message = f"gateway {each.number}{place}{stalled}"
             yield _condition(ConditionType.DEGRADED, ConditionReason.GATEWAY_SILENT, message)
 
 
@@ -200,6 +211,11 @@ def no_controller(fleet: str, phase: DesiredPhase, *, at: datetime, seen_at: dat
     return f"neither controller nor gateway runs; to start them: fleetctl up PROFILE{seen}"
 
 
+def silent_controller(trouble: str, *, at: datetime, seen_at: datetime | None) -> str:
+    """Return that a controller does not answer, since when, and what keeps it from that, as its host knows."""
+    return f"the controller does not answer{_since(seen_at, at)}: {trouble}"
+
+
 def _absence(status: FleetStatus) -> str:
     """Return what is the case with a controller that does not answer; empty where one does."""
     if status.controller_alive:
@@ -207,6 +223,8 @@ def _absence(status: FleetStatus) -> str:
     if status.controller_host:
         seen = _seen(status.controller_seen_at, status.at)
         return f"kept by a controller on {status.controller_host}, whose figures are asked for there{seen}"
+    if status.controller_trouble:
+        return silent_controller(status.controller_trouble, at=status.at, seen_at=status.controller_seen_at)
     if not status.is_unattended:
         since = _since(status.controller_seen_at, status.at)
         if status.controller_stall:
@@ -273,6 +291,30 @@ def _over_caps(status: FleetStatus) -> Iterator[Condition]:
         yield _condition(ConditionType.ALERT, ConditionReason.OVER_NODE_CAP, message)
 
 
+def _certificate_conditions(status: FleetStatus) -> Iterator[Condition]:
+    """Yield what clients of the gateway's certificate meet, or are about to."""
+    found = status.certificate
+    if found is None:
+        return
+    if found.not_after is None:
+        message = f"no client is served: {found.fault}"
+        yield _condition(ConditionType.DEGRADED, ConditionReason.CERTIFICATE_MISSING, message)
+    elif found.fault:
+        message = f"{found.fault}; the certificate before is served on"
+        yield _condition(ConditionType.ALERT, ConditionReason.CERTIFICATE_FAULT, message)
+    if found.not_after is not None and found.ends_soon(status.at):
+        left = found.not_after - status.at
+        when = f"{found.not_after:%Y-%m-%d %H:%M} UTC"
+        if left.total_seconds() <= 0:
+            message = f"the gateway's certificate ended at {when}: no client takes it"
+            yield _condition(ConditionType.DEGRADED, ConditionReason.CERTIFICATE_ENDS, message)
+        else:
+            message = (
+                f"the gateway's certificate ends at {when}, in {format_duration(left.total_seconds())}; have it renewed"
+            )
+            yield _condition(ConditionType.ALERT, ConditionReason.CERTIFICATE_ENDS, message)
+
+
 def _going_down(status: FleetStatus) -> Condition:
     live = sum(lane.live for lane in status.lanes)
     if live or status.gateway_alive:
@@ -286,12 +328,17 @@ def _going_down(status: FleetStatus) -> Condition:
 
 def _short_of_replicas(lane: LaneStatus) -> Condition:
     coming = f", {lane.pending} on the way" if lane.pending and lane.lost_since is not None else ""
-    message = f"{lane.ready} of {lane.wanted} replicas ready{coming}{_last_failure(lane)}"
+    message = f"{lane.ready} of {lane.wanted} replicas ready{coming}{_last_failure(lane)}{_unobtainable(lane)}"
     if lane.cannot_start:
         return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.START_IMPOSSIBLE, message=message)
     if lane.lost_since is None and lane.ready + lane.pending >= lane.wanted:
         return Condition(type=ConditionType.STARTING, reason_code=ConditionReason.REPLICAS_PENDING, message=message)
     return Condition(type=ConditionType.DEGRADED, reason_code=ConditionReason.REPLICAS_MISSING, message=message)
+
+
+def _unobtainable(lane: LaneStatus) -> str:
+    """Return why no more are ordered, where there is nowhere to put them."""
+    return "".join(f"; {each.message}" for each in lane.reasons if each.code in _NOWHERE)
 
 
 def _last_failure(lane: LaneStatus) -> str:

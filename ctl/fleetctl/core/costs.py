@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.model.costs import CostHour, CountedTokens, LaneCost
+from fleetctl.model.replica import ENDED_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 # Nodes end by themselves when no controller renews them; what nobody has looked at for longer is not made up.
+_FREE = LaneCost()
 GAP_MAX = timedelta(hours=24)
 
 
@@ -80,14 +82,17 @@ def _pieces(since: datetime, until: datetime) -> Iterator[tuple[datetime, dateti
 def _with_replicas(
     lanes: Mapping[str, LaneCost], replicas: Iterable[Replica], start: datetime, end: datetime
 ) -> dict[str, LaneCost]:
-    found = dict(lanes)
+    sums: dict[str, tuple[float, float]] = {}  # dollars and hours; a record is made once a lane, not once a replica
     for record in replicas:
-        last = end if record.state.is_live else min(end, record.changed_at)
-        hours = _hours(max(start, record.requested_at), last)
+        last = end if record.state not in ENDED_STATES else min(end, record.changed_at)
+        hours = _hours(max(start, record.order_instant or record.created_at), last)
         if hours > 0.0:
-            known = found.get(record.lane, LaneCost())
-            usd = known.usd + hours * record.price_usd_per_hour
-            found[record.lane] = replace(known, usd=usd, replica_hours=known.replica_hours + hours)
+            known = lanes.get(record.lane, _FREE)
+            usd, replica_hours = sums.get(record.lane, (known.usd, known.replica_hours))
+            sums[record.lane] = usd + hours * record.price_usd_per_hour, replica_hours + hours
+    found = dict(lanes)
+    for lane, (usd, replica_hours) in sums.items():
+        found[lane] = replace(lanes.get(lane, _FREE), usd=usd, replica_hours=replica_hours)
     return found
 
 

@@ -52,20 +52,31 @@ def notice_of(replica: ObservedReplica) -> datetime | None:
 def notice_code(replica: ObservedReplica) -> ReasonCode:
     """Return why a replica leaves on a notice. One on record that is no longer shown was a spot node's."""
     notice = replica.notice
-    is_spot = notice is None or not notice.takes_node or notice.kind is NoticeKind.INTERRUPTION
+    return ReasonCode.SPOT_NOTICE if notice is None or not notice.takes_node else code_of_notice(notice)
+
+
+def code_of_notice(notice: Notice) -> ReasonCode:
+    """Return the code of a notice: a node that somebody is known to take is no spot node that its provider wants back."""
+    is_spot = notice.kind is NoticeKind.INTERRUPTION and not notice.taken_by
     return ReasonCode.SPOT_NOTICE if is_spot else ReasonCode.NODE_NOTICE
 
 
 def notice_name(replica: ObservedReplica) -> str:
     """Return what the notice that takes a replica's node is called."""
-    return "spot" if notice_code(replica) is ReasonCode.SPOT_NOTICE or not replica.notice else replica.notice.kind
+    if notice_code(replica) is ReasonCode.SPOT_NOTICE or not replica.notice:
+        return "spot"
+    return "eviction" if replica.notice.taken_by else replica.notice.kind
 
 
 def notice_text(notice: Notice, now: datetime) -> str:
     """Return a notice in words: its kind, when, and whether it is certain."""
     left_s = (notice.deadline - now).total_seconds() if notice.deadline is not None else None
     when = "" if left_s is None else (f" in {format_duration(left_s)}" if left_s > 0 else " due")
-    return f"{notice.kind} notice{when}" + ("" if notice.is_certain else ", it may yet stay")
+    by = notice.taker or notice.taken_by
+    taker = f", by {by}" if by else ""
+    return f"{'eviction' if notice.taken_by else notice.kind} notice{when}{taker}" + (
+        "" if notice.is_certain else ", it may yet stay"
+    )
 
 
 def is_node_ready(record: Replica) -> bool:
@@ -125,8 +136,11 @@ def on_demand_surplus(replicas: Iterable[ObservedReplica], baseline: int) -> lis
 
     One that came from another lane was not bought in place of spot, and is none of them.
     """
+    found = [r for r in replicas if r.record.market is Market.ON_DEMAND and r.record.assigned_at is None]
+    if len(found) <= max(0, baseline):
+        return []
     kept = sorted(
-        (r for r in replicas if r.record.market is Market.ON_DEMAND and r.record.assigned_at is None),
+        found,
         key=lambda r: (
             r.record.state is not ReplicaState.READY,
             r.record.price_usd_per_hour,

@@ -56,15 +56,17 @@ def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
 def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
     """Return what the engines in rotation carry together."""
     signals = [replica.engine for replica in replicas if replica.record.state is ReplicaState.READY]
-    order = list(Validity)
-    validity = max({each.validity for each in signals}, key=order.index, default=Validity.NONE)
+    validities = {each.validity for each in signals}
+    validity = (
+        max(validities, key=list(Validity).index) if len(validities) > 1 else next(iter(validities), Validity.NONE)
+    )
     if validity is not Validity.OK:
         return LaneEngineLoad(validity=validity)
     usages = [each.kv_usage for each in signals if each.kv_usage is not None]
     return LaneEngineLoad(
         validity=validity,
-        running=sum(each.running for each in signals),
-        waiting=sum(each.waiting for each in signals),
+        running=sum([each.running for each in signals]),
+        waiting=sum([each.waiting for each in signals]),
         kv_usage_max=max(usages) if len(usages) == len(signals) else None,
         kv_usage_total=sum(usages) if len(usages) == len(signals) else None,
         prefill_tokens_per_s=_sum([each.prefill_tokens_per_s for each in signals]),

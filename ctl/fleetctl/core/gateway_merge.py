@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from fleetctl.core.dispersion import recent_burst, summed_counts
 from fleetctl.core.slo.lane_counts import WindowCounts, merged_stats, window_counts
 from fleetctl.model.budget import RequestTotals
 from fleetctl.model.gateway import (
@@ -19,6 +20,7 @@ from fleetctl.model.gateway import (
     TokenTotals,
 )
 from fleetctl.model.slo import LaneSlo
+from fleetctl.model.tls import ServedCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +40,8 @@ class GatewayParts(msgspec.Struct, frozen=True):
 
     snapshot: GatewaySnapshot
     counts: dict[str, tuple[WindowCounts, ...]]
+    # By the second, of the last five minutes; empty: it is of a version that counts none.
+    arrivals: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 def lane_counts(lanes: Iterable[DispatchLane[ActiveRequest]], now_s: float) -> dict[str, tuple[WindowCounts, ...]]:
@@ -46,6 +50,11 @@ def lane_counts(lanes: Iterable[DispatchLane[ActiveRequest]], now_s: float) -> d
         lane.route.name: tuple(window_counts(seconds, stats) for seconds, stats in lane.accounts.windows.sums(now_s))
         for lane in lanes
     }
+
+
+def lane_arrivals(lanes: Iterable[DispatchLane[ActiveRequest]], now_s: float) -> dict[str, tuple[int, ...]]:
+    """Return every lane's arrivals by the second."""
+    return {lane.route.name: lane.accounts.arrivals.counts(now_s) for lane in lanes}
 
 
 def merged_snapshot(parts: Sequence[GatewayParts]) -> GatewaySnapshot:
@@ -73,7 +82,22 @@ def merged_snapshot(parts: Sequence[GatewayParts]) -> GatewaySnapshot:
         evictions=_numbered_evictions(snapshots),
         is_beside=True,
         evictions_seq=sum(each.evictions_seq for each in snapshots),
+        certificate=_first_to_end([each.certificate for each in snapshots]),
     )  # fmt: skip
+
+
+def _first_to_end(found: Sequence[ServedCertificate | None]) -> ServedCertificate | None:
+    """Return the certificate that ends first, none at all before all, with what is wrong with any."""
+    served = [each for each in found if each is not None]
+    if not served:
+        return None
+    faults = dict.fromkeys(each.fault for each in served if each.fault)
+    ends = [each.not_after for each in served]
+    return ServedCertificate(
+        not_after=None if None in ends else min(end for end in ends if end is not None),
+        fault="; ".join(faults),
+        pem="".join(dict.fromkeys(each.pem for each in served)),
+    )
 
 
 def _names(lanes: Iterable[Sequence[LaneSnapshot]]) -> list[str]:
@@ -104,11 +128,12 @@ def _merged_lane(name: str, parts: Sequence[GatewayParts]) -> LaneSnapshot:
         tokens=_sum_of_tokens([lane.tokens for lane in lanes if lane.tokens is not None]),
         tiers=_merged_tiers([lane.tiers for lane in lanes]),
         replica_streams=_merged_streams([lane.replica_streams for lane in lanes]),
+        arrivals=recent_burst(summed_counts([each.arrivals[name] for each in parts if name in each.arrivals])),
     )
 
 
 def _merged_window(window: LaneWindow, counts: Sequence[Sequence[WindowCounts]]) -> LaneWindow:
-    slo = LaneSlo(targets=tuple(each.target for each in window.targets))
+    slo = LaneSlo(targets=tuple(each.target for each in window.targets), shed=window.shed_share)
     alike = [each for found in counts for each in found if each.seconds == window.seconds]
     return merged_stats(alike).window(window.seconds, slo)
 

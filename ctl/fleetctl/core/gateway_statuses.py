@@ -25,7 +25,9 @@ def gateway_statuses(observation: Observation | None) -> tuple[GatewayStatus, ..
 def _status(seen: ObservedGateway, stall: str) -> GatewayStatus:
     snapshot = seen.snapshot
     if snapshot is None:
-        return GatewayStatus(number=seen.number, answers=False, stall=stall, is_leaving=not seen.is_wanted)
+        return GatewayStatus(
+            number=seen.number, answers=False, stall=stall, is_leaving=not seen.is_wanted, place=seen.place
+        )
     return GatewayStatus(
         number=seen.number,
         answers=True,
@@ -36,4 +38,5 @@ def _status(seen: ObservedGateway, stall: str) -> GatewayStatus:
         queued=sum(lane.queued for lane in snapshot.lanes),
         cpu_share=snapshot.loop.cpu_share if snapshot.loop is not None else None,
         is_leaving=not seen.is_wanted,
+        place=seen.place,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.disruption import notice_of
 from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.node import NodeState
-from fleetctl.model.replica import ReplicaState
+from fleetctl.model.replica import ENDED_STATES, ReplicaState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
@@ -83,9 +83,11 @@ NOTHING_LEARNED = Hazards(now=datetime.min.replace(tzinfo=UTC))
 
 def learned(memory: Memory, observation: Observation, now: datetime) -> Memory:
     """Return the memory with what this observation shows of offerings; each loss and each refusal is counted once."""
-    live = [r for r in observation.replicas if r.record.state.is_live]
+    live = [r for r in observation.replicas if r.record.state not in ENDED_STATES]
     held = [r for r in live if r.record.id not in memory.taken] if memory.taken else live
-    lost = [r for r in held if _is_lost(r)]
+    # Nearly all are neither.
+    noticed = [r for r in held if r.node is NodeState.GONE or r.notice_deadline or r.record.notice_deadline]
+    lost = [r for r in noticed if _is_lost(r)]
     refused = {k: at for k, at in observation.refused_offerings.items() if _is_later(at, memory.offerings.get(k))}
     due = _due(held, memory, now)
     changed = sorted({r.record.offering for r in lost} | set(refused) | due)
@@ -115,15 +117,11 @@ def _taken(memory: Memory, live: list[ObservedReplica], lost: list[ObservedRepli
 
 def _due(held: list[ObservedReplica], memory: Memory, now: datetime) -> set[str]:
     """Return the offerings whose time held is to be added up; of a known one any replica with a node says so."""
-    due: set[str] = set()
-    not_yet = {key for key, known in memory.offerings.items() if (now - known.as_of).total_seconds() < _ADDED_UP_S}
-    for replica in held:
-        offering = replica.record.offering
-        if offering in not_yet or offering in due:
-            continue
-        if _is_due(replica, memory.offerings.get(offering), now):
-            due.add(offering)
-    return due
+    known, before = memory.offerings, now - timedelta(seconds=_ADDED_UP_S)
+    not_yet = {key for key, record in known.items() if record.as_of > before}
+    # Of one that nothing is known of yet, its first order says so.
+    records = [r.record for r in held if r.record.offering not in not_yet and r.record.node_id]
+    return {r.offering for r in records if r.offering in known or (r.order_instant or r.created_at) <= before}
 
 
 def hazard_per_h(record: OfferingRecord | None, now: datetime) -> float:
@@ -208,7 +206,9 @@ def _weight(record: OfferingRecord, now: datetime) -> float:
 
 def _is_lost(replica: ObservedReplica) -> bool:
     """Whether the provider takes its node: by a notice, or unannounced where nothing else explains the end."""
-    record = replica.record
+    record, notice = replica.record, replica.notice or replica.record.notice
+    if notice is not None and notice.is_preemption:
+        return False  # it is given to another order, and says nothing of the offering
     if notice_of(replica) is not None:
         return True
     if replica.node is not NodeState.GONE or replica.engine_fault is not None:
@@ -220,9 +220,3 @@ def _is_lost(replica: ObservedReplica) -> bool:
 
 def _is_later(at: datetime, known: OfferingRecord | None) -> bool:
     return known is None or known.refused_at is None or at > known.refused_at
-
-
-def _is_due(replica: ObservedReplica, known: OfferingRecord | None, now: datetime) -> bool:
-    """Whether its time held is to be added up."""
-    since = known.as_of if known is not None else replica.record.requested_at
-    return bool(replica.record.node_id) and (now - since).total_seconds() >= _ADDED_UP_S

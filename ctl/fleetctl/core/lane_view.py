@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.core.absence import Counts, is_absence, judged_s, note_absence
 from fleetctl.core.boot_times import expected_boot_s
@@ -28,13 +29,15 @@ from fleetctl.model.stream import StreamFigures
 from fleetctl.model.verdict import SloVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fleetctl.model.budget import LaneBudget
     from fleetctl.model.decision import Memory
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import LaneSnapshot
     from fleetctl.model.observation import Observation, ObservedReplica
+
+T = TypeVar("T")
 
 _SERVED_WINDOW_S = 300.0  # answers that take a minute are few in a shorter one
 
@@ -46,6 +49,9 @@ class BatchPressure:
     level: float | None = None  # in [0, 1]; None: unknown
     cause: str = ""  # the lane that lacks most, and its figure
     not_helped: str = ""  # who lacks capacity, and would be given none
+
+
+_NO_PRESSURE = BatchPressure()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,7 @@ class LaneView:
     borrowed_by: str = ""  # those lanes
     streams: tuple[tuple[Replica, StreamFigures], ...] = ()  # how evenly replicas that answered have streamed of late
     served_s_p50: float = 0.0  # how long requests that finished lately were with a replica; 0: not known
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by `once_a_view`
 
     @property
     def alert_signals(self) -> AlertSignals:
@@ -86,6 +93,24 @@ class LaneView:
         return max(self.spec.replicas.min, min(self.spec.replicas.max, replicas))
 
 
+def once_a_view(read: Callable[[LaneView], T]) -> Callable[[LaneView], T]:
+    """Return a decorated reading of a view that is made once: one decision asks a dozen times what the same view needs.
+
+    What was read stays with the view. One with other values is another view, of which nothing has been read.
+    """
+    name = read.__qualname__
+
+    @wraps(read)
+    def kept(view: LaneView) -> T:
+        known = view.kept
+        if name not in known:
+            known[name] = read(view)
+        found: T = known[name]
+        return found
+
+    return kept
+
+
 def lane_views(
     desired: Desired, observation: Observation, memory: Memory, now: datetime, counts: Mapping[str, Counts]
 ) -> dict[str, LaneView]:
@@ -94,7 +119,7 @@ def lane_views(
     verdicts = {spec.name: _verdict(desired, observation, spec, memory, now) for spec in specs}
     memories = {
         spec.name: note_absence(
-            memory.lanes.get(spec.name, LaneMemory()),
+            memory.lane(spec.name),
             counts[spec.name],
             now,
             given_up_s=desired.profile.control.start_timeout_s,
@@ -138,7 +163,7 @@ def lane_views(
             ttft=recent(traffic, Metric.TTFT),
             itl=recent(traffic, Metric.ITL),
             boot_s=expected_boot_s(plan, observation.boot_s),
-            batch_pressure=batch_pressure(spec, waited_on),
+            batch_pressure=batch_pressure(spec, waited_on) if spec.interruptible else _NO_PRESSURE,
             is_absence=spec.name in absences,
             verdict=verdicts[spec.name],
             spot_spare=spot_spare(desired, spec, observation, hazards, e2e_s.get(spec.name)),
@@ -155,7 +180,9 @@ def _noting(before: LaneMemory, verdict: SloVerdict, traffic: LaneSnapshot | Non
 
 def _streams(observation: Observation, traffic: LaneSnapshot | None) -> tuple[tuple[Replica, StreamFigures], ...]:
     found = traffic.replica_streams if traffic is not None else {}
-    return tuple((r.record, found[r.record.id]) for r in observation.replicas if r.record.id in found)
+    return tuple(
+        [(r.record, found[r.record.id]) for r in observation.replicas if r.record.id in found] if found else ()
+    )
 
 
 def batch_pressure(batch: LaneSpec, waited_on: Sequence[tuple[LaneSpec, LanePressure]]) -> BatchPressure:
@@ -223,7 +250,7 @@ def _streams_max(observation: Observation) -> dict[str, int]:
 
 def _in_rotation(replicas: Iterable[ObservedReplica], streams_max: Mapping[str, int]) -> list[int]:
     """Return how many streams each of these in rotation may have, where that is known."""
-    ready = (r.record.id for r in replicas if r.record.state is ReplicaState.READY)
+    ready = [r.record.id for r in replicas if r.record.state is ReplicaState.READY]
     return [streams_max[replica_id] for replica_id in ready if replica_id in streams_max]
 
 
@@ -240,7 +267,7 @@ def _oldest_wait_s(observation: Observation, lane: str) -> float | None:
 
 
 def _verdict(desired: Desired, observation: Observation, spec: LaneSpec, memory: Memory, now: datetime) -> SloVerdict:
-    before = memory.lanes.get(spec.name, LaneMemory()).breach
+    before = memory.lane(spec.name).breach
     traffic = current_traffic(observation, spec.name)
     return judge_live(traffic, objective=desired.profile.objective.fraction, before=before, now=now)
 

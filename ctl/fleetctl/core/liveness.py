@@ -20,6 +20,9 @@ _ITL_S_DEFAULT = 0.1
 _PREFILL_SLACK = 3.0
 # A replica that the controller found unhealthy keeps no request that has been silent for this long.
 UNHEALTHY_SILENT_S = 1.0
+# One that has left the routing table has gone, or is made to within three seconds; where a machine goes with its address, no
+# connection to it is ever closed. What has been silent for this long since then is not answered there any more.
+RETIRED_SILENT_S = 5.0
 # Prompts shorter than this say more of the network than of the engine.
 PREFILL_TOKENS_MEASURED_MIN = 64
 

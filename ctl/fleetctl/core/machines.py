@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from fleetctl.model.catalogue import OfferingKey
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fleetctl.model.replica import Replica
 
@@ -24,3 +27,11 @@ def machine_count(replicas: Iterable[Replica]) -> int:
         else:
             others += replica.node_count
     return len(shared) + others
+
+
+def by_type(replicas: Iterable[Replica]) -> Mapping[str, int]:
+    """Return the machines under these replicas by their instance type."""
+    found: dict[str, list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        found[OfferingKey.parse(replica.offering).instance_type].append(replica)
+    return {name: machine_count(alike) for name, alike in found.items()}

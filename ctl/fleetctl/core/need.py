@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.absence import is_catching_up
 from fleetctl.core.capacity import replicas_holding
 from fleetctl.core.demand import replicas_needed, request_cost
+from fleetctl.core.lane_view import once_a_view
 from fleetctl.core.trend import dispersion, mean_rps, trend
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration
@@ -47,11 +48,13 @@ class Need:
 _NONE = Need(replicas=0, tell=str)
 
 
+@once_a_view
 def needed_now(view: LaneView) -> Need:
     """Return what the lane needs, a person's refusals included: giving up is measured by it."""
     return _most(needed_by_load(view), _by_trend(view))
 
 
+@once_a_view
 def needed_by_load(view: LaneView) -> Need:
     """Return the same for what is there, and not for what may come: no more than that was ever needed."""
     # Where the load has surely fallen the last minute's rate still counts: nothing is given up in a hurry.
@@ -66,11 +69,13 @@ def _with_borrowed(view: LaneView, own: Need) -> Need:
     return own if need == own.replicas else Need(replicas=need, tell=partial(load_text, view))
 
 
+@once_a_view
 def may_be_needed_now(view: LaneView) -> int:
     """Return the same by rate where it is not known yet what a request costs: it may be more than planned."""
     return _replicas(view, view.pressure.arriving.rps, at_most=True)
 
 
+@once_a_view
 def most_needed(view: LaneView) -> int:
     """Return the most that the lane may need now, chance and unknown costs included: the rest may serve another lane."""
     rate = view.pressure.arriving
@@ -80,6 +85,7 @@ def most_needed(view: LaneView) -> int:
     return _with_borrowed(view, Need(replicas=own, tell=str)).replicas
 
 
+@once_a_view
 def needed_surely(view: LaneView) -> Need:
     """Return what the offered load needs though its count may be high by chance: growth waits for it.
 
@@ -144,6 +150,7 @@ def _uneven_rps(view: LaneView, rps: float) -> float:
     return _UNEVEN_DEVIATIONS * (math.sqrt(unevenness) - 1.0) * math.sqrt(rps / stay_s)
 
 
+@once_a_view
 def _by_trend(view: LaneView) -> Need:
     """Return what there will be to carry once a replica that is ordered now serves, where the load rises steadily."""
     found = trend(view.memory.arrivals, boot_s=view.boot_s)
@@ -152,6 +159,7 @@ def _by_trend(view: LaneView) -> Need:
     return Need(replicas=_replicas(view, found.ahead_rps), tell=partial(_growth_text, found, view.boot_s))
 
 
+@once_a_view
 def _by_streams(view: LaneView) -> Need:
     """Return what holds the requests that are under way and wait; a lane that promises no TTFT lets them wait.
 

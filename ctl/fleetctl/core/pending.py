@@ -62,6 +62,7 @@ def pending_replica(  # noqa: PLR0913  # what a record is made of
             precision=lane.launch.quantization,
             continues_streams=continues_streams,
             priority_sign=priority_sign,
+            caches_prefixes=lane.launch.prefix_caching,
             kv_tokens=replica_kv_tokens(desired.plan, lane),
         ),
         served_name=lane.launch.served_name,

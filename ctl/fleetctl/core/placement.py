@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.identity_cache import cached_by_identity
-from fleetctl.core.machines import machine_count
+from fleetctl.core.machines import by_type, machine_count
 from fleetctl.core.offering_score import Score, best_of, scored
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
 from fleetctl.model.catalogue import Market, Offering
@@ -51,6 +51,7 @@ class RejectionCode(StrEnum):
     DEARER = "dearer"  # spot that costs far more than its lane on demand
     NODES_MAX = "nodes-max"  # one more node would cross the profile's cap
     COST_MAX = "cost-max"  # its price would
+    TYPE_MAX = "type-max"  # one more of its type would cross the profile's limit
 
     @property
     def is_passing(self) -> bool:
@@ -66,6 +67,7 @@ _PASSING = frozenset(
         RejectionCode.DEARER,
         RejectionCode.NODES_MAX,
         RejectionCode.COST_MAX,
+        RejectionCode.TYPE_MAX,
     }
 )
 
@@ -144,6 +146,7 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
     rejected: dict[str, Rejection] = {}
     fitting: list[Offering] = []
     in_use = _InUse.of(standing, orphaned)
+    machines_by_type = by_type(standing) if capacity.limits else {}
     for key, offering in sorted(((o.key, o) for o in offerings), key=itemgetter(0)):
         why = (
             _rejection(offering, lane_plan, market)
@@ -153,6 +156,7 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
             or _just_lost(offering, hazards)
             or _dearer(offering, price_max)
             or _over_cap(offering, lane_plan.node_count, in_use, capacity)
+            or _over_limit(offering, lane_plan.node_count, machines_by_type, capacity)
         )
         if why is not None:
             rejected[key] = why
@@ -160,6 +164,7 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
             fitting.append(offering)
     if not fitting:
         return Placement(offering=None, reason=_nothing(rejected, market), rejected=rejected)
+    fitting = _planned_first(lane_plan, fitting, [replica for replica in standing if replica.lane == lane_plan.lane])
     zones = Counter(replica.zone for replica in standing if replica.lane == lane_plan.lane)
     scores = scored(fitting, zones, hazards)
     best = best_of(fitting, scores)
@@ -235,7 +240,8 @@ def ranked_offerings(  # noqa: PLR0913  # as a pick, and how far to go
         first = pick(market=tried, avoid=avoid, hazards=known)
         why.append(first.reason)
         if first.offering is not None:
-            fitting = [o for o in offerings if o.key not in first.rejected]
+            own = [r for r in live if r.state.is_live and r.lane == lane_plan.lane]
+            fitting = _planned_first(lane_plan, [o for o in offerings if o.key not in first.rejected], own)
             found = _in_order(lane_plan, live, first.offering, fitting, known, most)
             return Ranking(offerings=tuple(found), reason=first.reason, first=first)
     return Ranking(offerings=(), reason="; ".join(dict.fromkeys(why)))
@@ -325,6 +331,31 @@ def _over_cap(offering: Offering, nodes: int, in_use: _InUse, capacity: Capacity
         message = f"would bring the cost to ${in_use.usd_per_hour + price:.2f} an hour, over ${most:.2f}"
         return Rejection(code=RejectionCode.COST_MAX, message=message)
     return None
+
+
+def _over_limit(
+    offering: Offering, nodes: int, machines: Mapping[str, int], capacity: CapacitySpec
+) -> Rejection | None:
+    """Return that so many more machines of a type would cross the profile's limit on it."""
+    name = offering.instance_type
+    most, have = capacity.limits.get(name), machines.get(name, 0)
+    if most is None or have + nodes <= most:
+        return None
+    return Rejection(code=RejectionCode.TYPE_MAX, message=f"{have} {name} of capacity.limits' {most} are in use")
+
+
+def _planned_first(lane_plan: LanePlan, fitting: list[Offering], own: Sequence[Replica]) -> list[Offering]:
+    """Return, of a lane planned on several types, the offerings of those that it has fewer machines of than planned.
+
+    All, where it has every one of them and wants more.
+    """
+    if not lane_plan.mix:
+        return fitting
+    there = by_type(own)
+    planned: Counter[str] = Counter()
+    for each in lane_plan.mix:
+        planned[each.offering.instance_type] += each.machines * lane_plan.node_count
+    return [o for o in fitting if there.get(o.instance_type, 0) < planned[o.instance_type]] or fitting
 
 
 def _nothing(rejected: dict[str, Rejection], market: Market) -> str:

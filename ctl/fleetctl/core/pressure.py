@@ -65,7 +65,7 @@ class LanePressure:
     ttft: Ratio | None = None  # None: no samples that say anything
     missed: Ratio | None = None  # the worst latency target that is surely missed, whichever metric it is of
     unmet: float = 0.0  # share of the last 10 s' requests that were refused
-    refused: Ratio | None = None  # refusals beyond what the objective allows, and hardly by chance
+    refused: Ratio | None = None  # refusals beyond what shed allowance and objective allow, and hardly by chance
     budget: LaneBudget | None = None  # None: nothing has been counted yet
     queued: int = 0
     in_flight: int = 0
@@ -144,7 +144,7 @@ def lane_pressure(  # noqa: PLR0913  # a lane, its figures, and what says how fa
         ttft=_ttft_ratio(spec, lane, judged_s, stepped_s),
         missed=_missed(verdict) if verdict and (judged_s is None or judged_s >= _WINDOWS_S[-1]) else None,
         unmet=_unmet(latest, reasons) if judged_s is None or judged_s >= latest.seconds else 0.0,
-        refused=_refusals(lane, reasons, judged_s, allowed=1.0 - objective),
+        refused=_refusals(lane, reasons, judged_s, allowed=1.0 - objective, shed=spec.slo.shed),
         budget=budget,
         queued=lane.queued,
         in_flight=lane.in_flight,
@@ -190,15 +190,18 @@ def _offered(window: LaneWindow, without: frozenset[Refusal]) -> int:
 
 
 def _refusals(
-    lane: LaneSnapshot, reasons: frozenset[Refusal], judged_s: float | None, *, allowed: float
+    lane: LaneSnapshot, reasons: frozenset[Refusal], judged_s: float | None, *, allowed: float, shed: float
 ) -> Ratio | None:
-    """Return the refusals as pressure beyond the limit, whatever the latency of the rest, where they are not chance."""
+    """Return the refusals as pressure beyond the limit, whatever the latency of the rest, where they are not chance.
+
+    Those that the shed allowance covers are no reason to buy capacity.
+    """
     for seconds in (_WINDOWS_S[0], _REFUSED_WINDOW_S):
         if judged_s is not None and judged_s < seconds:
             return None
         window = lane.window(seconds)
         count, is_latest = _refused(window, reasons), seconds == _WINDOWS_S[0]
-        limit = allowed if is_latest else _REFUSED_SHARE * allowed
+        limit = shed + (allowed if is_latest else _REFUSED_SHARE * allowed)
         if _is_more(count, window.offered, allowed=limit, confidence=_LIKELY):
             share = _unmet(window, reasons)
             over = "" if is_latest else f" over {format_duration(seconds)}"

@@ -18,6 +18,7 @@ from fleetctl.core.bursts import (
     without_old_regrets,
 )
 from fleetctl.core.changed import changed
+from fleetctl.core.lane_view import once_a_view
 from fleetctl.core.need import (
     has_none,
     load_text,
@@ -95,7 +96,7 @@ def target(view: LaneView) -> Target:
     view = changed(view, memory=memory)
     memory = changed(memory, bursts=_noted(view, memory))
     aim = _grow(view, memory) or _shrink(view, changed(memory, up_since=None))
-    return aim if view.pinned is not None else replace(aim, need=_kept_need(view, aim))
+    return aim if view.pinned is not None else changed(aim, need=_kept_need(view, aim))
 
 
 def _kept_need(view: LaneView, aim: Target) -> int:
@@ -233,6 +234,7 @@ def _raised(view: LaneView, memory: LaneMemory, wanted: int, state: str) -> Targ
     return Target(wanted=wanted, memory=raised, code=ReasonCode.LOAD, reason=f"{memory.wanted} -> {wanted}: {state}")
 
 
+@once_a_view
 def _lateness(view: LaneView) -> Ratio | None:
     """Return what is over its limit; a paused lane waits on purpose, and another replica would not help."""
     if view.spec.interruptible and view.memory.step >= LadderStep.PAUSE_BATCH:

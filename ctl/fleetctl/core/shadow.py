@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.overload import effective_step
 from fleetctl.core.reconcile.headroom import need_of
 from fleetctl.model.catalogue import Market
-from fleetctl.model.decision import AssignReplica, DrainReplica, LaneMemory, LaunchReplica, Memory, SetStep, StopReplica
+from fleetctl.model.decision import AssignReplica, DrainReplica, LaunchReplica, Memory, SetStep, StopReplica
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.shadow import LaneStance, ShadowComparison, ShadowTotals
@@ -86,7 +86,7 @@ def usd_per_hour(plan: LanePlan, replicas: int) -> float:
 
 
 def _stance(observation: Observation, decision: Decision, lane: str) -> LaneStance:
-    memory = decision.memory.lanes.get(lane, LaneMemory())
+    memory = decision.memory.lane(lane)
     reasons = decision.reasons.get(Subject.lane(lane), ())
     lanes = {seen.record.id: seen.record.lane for seen in observation.replicas}
     actions = Counter(action.name for action in decision.actions if _lane_of(action, lanes) == lane)
@@ -103,7 +103,7 @@ def _standing(desired: Desired, observation: Observation, decision: Decision, la
     standing = sum(r.record.lane == lane and r.record.state.counts_as_capacity for r in observation.replicas)
     return LaneStance(
         wanted=standing,
-        step=effective_step(desired, lane, decision.memory.lanes.get(lane, LaneMemory())),
+        step=effective_step(desired, lane, decision.memory.lane(lane)),
         code=ReasonCode.SHADOW,
         reason="what stands there: nothing is acted on",
     )

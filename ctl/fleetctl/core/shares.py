@@ -48,24 +48,30 @@ def machine_room(
 
 def rooms_coming(lane_plan: LanePlan, live: Iterable[Replica], market: Market, digest: str) -> int:
     """Return how many more will find room on the machines that are ordered for a lane and have no name yet."""
-    each = lane_plan.replicas_each_machine
     on_order = [r for r in live if _is_on_order(r) and _is_alike(r, lane_plan, market, digest)]
-    return (each - 1) * len(on_order)
+    return sum(_room_of(lane_plan, record) - 1 for record in on_order)
 
 
 def free_rooms(lane_plan: LanePlan, live: Sequence[Replica], market: Market, digest: str) -> int:
     """Return how many more replicas of a lane the machines that are there have room for."""
-    each = lane_plan.replicas_each_machine
-    if each < 2:  # shared by two
+    if lane_plan.replicas_each_machine < 2:  # shared by two
         return 0
-    planned = lane_plan.offering.instance_type
     return sum(
-        max(0, each - len(records))
+        max(0, _room_of(lane_plan, records[0]) - len(records))
         for records in _by_machine(live).values()
-        # How much room another type has is only found when the launch is made: nobody reckons with it before.
         if _is_open(records, lane_plan, market, digest)
-        and OfferingKey.parse(records[0].offering).instance_type == planned
     )
+
+
+def _room_of(lane_plan: LanePlan, record: Replica) -> int:
+    """Return how many of a lane's replicas the machine of one carries.
+
+    How much room a type that is not planned has is only found when the launch is made: nobody reckons with it before.
+    """
+    name = OfferingKey.parse(record.offering).instance_type
+    types = (lane_plan.offering, *(each.offering for each in lane_plan.mix))
+    offering = next((each for each in types if each.instance_type == name), None)
+    return lane_plan.room_on(offering) if offering is not None else 1
 
 
 def _room_on(

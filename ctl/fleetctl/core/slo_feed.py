@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.rollout.in_force import in_force
 from fleetctl.core.status import lane_alert_signals, lane_alerts
-from fleetctl.model.decision import LaneMemory
 from fleetctl.model.slo_feed import LaneSloReading, SloFeed
 
 if TYPE_CHECKING:
@@ -27,5 +26,5 @@ def slo_feed(known: FleetKnowledge) -> SloFeed:
 
 def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneSloReading:
     signals = lane_alert_signals(known, spec)
-    alerts = lane_alerts(known, spec, known.memory.lanes.get(spec.name, LaneMemory()))
+    alerts = lane_alerts(known, spec, known.memory.lane(spec.name))
     return LaneSloReading(lane=spec.name, budget=signals.budget, waiting=signals.waiting, alerts=alerts)

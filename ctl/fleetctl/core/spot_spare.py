@@ -9,6 +9,7 @@ from fleetctl.core.boot_times import expected_boot_s
 from fleetctl.core.disruption import finish_s, leaves_before_s
 from fleetctl.model.catalogue import Market
 from fleetctl.model.profile import SpotPolicy
+from fleetctl.model.replica import CAPACITY_STATES
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.observation import Observation
     from fleetctl.model.profile import LaneSpec
-    from fleetctl.model.replica import Replica
 
 # From a replica's engine being healthy to its first request: the look, the warm-up, the table.
 _ADMITTED_S = 3.0
@@ -43,7 +43,8 @@ def spot_spare(
     if plan.spot_offering is None or spec.spot is SpotPolicy.NONE or spec.interruptible:
         return SpotSpare()
     boot_s = expected_boot_s(plan, observation.boot_s) + _ADMITTED_S
-    held = [r.record for r in observation.replicas if _is_held(r.record, spec.name)]
+    own = [r.record for r in observation.replicas if r.record.lane == spec.name]
+    held = [record for record in own if record.market is Market.SPOT and record.state in CAPACITY_STATES]
     drain_s, notice_s = desired.profile.control.drain_timeout_s, plan.spot_offering.notice_s
     rates = {key: hazards.per_h(key) for key in {record.offering for record in held}}
     share = 0.0
@@ -61,7 +62,3 @@ def spot_spare(
         f"(replaced in {format_duration(boot_s)}; {worst} {hazards.text(worst)})"
     )
     return SpotSpare(replicas=1, short_share=share, reason=reason)
-
-
-def _is_held(record: Replica, lane: str) -> bool:
-    return record.lane == lane and record.market is Market.SPOT and record.state.counts_as_capacity

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import compared_burst
 from fleetctl.core.drains import with_drain
 from fleetctl.core.engine_load import engine_load
 from fleetctl.core.gateway_statuses import gateway_statuses
@@ -34,7 +35,9 @@ from fleetctl.model.subject import FLEET, Subject
 if TYPE_CHECKING:
     from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
     from fleetctl.model.journal import JournalEntry
+    from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import LaneSpec
+    from fleetctl.model.traffic import ArrivalBurst
 
 DECISIONS_SHOWN = 50
 _COST_WINDOW_S = 300.0
@@ -55,9 +58,11 @@ class FleetKnowledge:
     silent_controller_pid: int = 0  # of one that runs and does not answer
     controller_seen_at: datetime | None = None  # when one that does not answer was last at work
     controller_host: str = ""  # of one that another machine runs
-    gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives
+    gateway_pid: int = 0  # by its lock, where the gateway was not asked itself; 0: none lives here
+    gateway_answers: bool = False  # as its host sees it, where the gateway was not asked itself and is not here
     shared_left: int = 0  # shared resources that are prepared, or may be
     budgets: dict[str, LaneBudget] = field(default_factory=dict)  # by lane
+    controller_trouble: str = ""  # what keeps one from answering, as its host knows
     controller_stall: str = ""  # by its heartbeat, where it does not answer itself
     gateway_stall: str = ""
     lost_store: StoreCondition | None = None  # found since: nothing was observed after it
@@ -92,7 +97,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         provider=profile.provider,
         generation=desired.generation,
         gateway_url=profile.gateway.url,
-        gateway_alive=gateway is not None if known.observation else known.gateway_pid != 0,
+        gateway_alive=gateway is not None if known.observation else known.gateway_pid != 0 or known.gateway_answers,
         controller_alive=known.controller_pid != 0,
         controller_pid=known.controller_pid or known.silent_controller_pid,
         controller_seen_at=known.controller_seen_at,
@@ -107,10 +112,12 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         replicas=_replicas(known),
         decisions=decisions,
         shared_left=known.shared_left,
+        controller_trouble=known.controller_trouble,
         controller_stall=known.controller_stall,
         gateway_stall=known.gateway_stall or (known.observation.gateway_stall if known.observation else ""),
         gateway_loop=gateway.loop if gateway else None,
         gateways=gateway_statuses(known.observation),
+        certificate=gateway.certificate if gateway else None,
         workflows=gateway.workflows if gateway else None,
         store_condition=known.store_condition,
         controller_failing_since=known.failing_since,
@@ -145,7 +152,7 @@ def _cost_per_1m_tokens(cost_usd_per_hour: float, gateway: GatewaySnapshot, at: 
 
 def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
     live = [r for r in known.records if r.lane == spec.name and r.state.is_live]
-    memory = known.memory.lanes.get(spec.name, LaneMemory())
+    memory = known.memory.lane(spec.name)
     traffic = _traffic(known.gateway, spec.name)
     objective = known.desired.profile.objective
     budget, alerts = known.budgets.get(spec.name), lane_alerts(known, spec, memory)
@@ -167,7 +174,10 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         validity=_validity(known, traffic),
         reasons=known.decision.reasons.get(Subject.lane(spec.name), ()) if known.decision else (_SILENT,),
         pending=sum(
-            r.state.counts_as_capacity and r.state is not ReplicaState.READY and not r.is_recovering for r in live
+            r.state.counts_as_capacity
+            and r.state is not ReplicaState.READY
+            and (not r.is_recovering or r.is_restarting)
+            for r in live
         ),
         lost_since=memory.lost_since if memory.had_ready else None,
         pressure=pressure if isinstance(pressure, float) else None,
@@ -181,7 +191,16 @@ def _lane(known: FleetKnowledge, spec: LaneSpec) -> LaneStatus:
         failed_starts=memory.failures,
         cannot_start=is_final(memory, generation=known.desired.generation),
         budget=budget.budget if budget else None,
+        arrivals=_arrivals(traffic, known.desired.plan.lane(spec.name)),
+        image=known.desired.plan.lane(spec.name).launch.image,
+        machine_image=known.desired.plan.lane(spec.name).launch.machine_image,
     )
+
+
+def _arrivals(traffic: LaneSnapshot | None, plan: LanePlan) -> ArrivalBurst | None:
+    """Return how bursty a lane's arrivals were beside what its plan stands on."""
+    found = traffic.arrivals if traffic is not None else None
+    return compared_burst(found.measured, plan.arrivals, seconds=found.seconds) if found is not None else None
 
 
 def _validity(known: FleetKnowledge, traffic: LaneSnapshot | None) -> Validity:
@@ -224,6 +243,8 @@ def _replicas(known: FleetKnowledge) -> tuple[ReplicaStatus, ...]:
             in_flight=seen[record.id].in_flight if record.id in seen else 0,
             pending_reason=seen[record.id].pending_reason if record.id in seen else "",
             boot=seen[record.id].boot if record.id in seen else None,
+            boot_steps=(seen[record.id].boot_steps if record.id in seen else ()) or record.boot_steps,
+            boot_concern=seen[record.id].boot_concern if record.id in seen else "",
         )
         for record in known.records
     )

@@ -16,7 +16,9 @@ from fleetctl.model.decision import (
     UndrainReplica,
     WarmReplica,
 )
+from fleetctl.model.engine_restart import EngineRestart, RestartPhase
 from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.restart_action import RestartReplica
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,6 +36,7 @@ _LAWFUL_FROM: dict[type[ReplicaAction], frozenset[ReplicaState]] = {
     MarkBooting: frozenset({ReplicaState.PENDING, ReplicaState.WARMING, ReplicaState.READY}),
     UndrainReplica: frozenset({ReplicaState.DRAINING}),
     AssignReplica: frozenset({ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY}),
+    RestartReplica: frozenset({ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.DRAINING}),
     StopReplica: _LIVE,
     MarkGone: _LIVE,
 }
@@ -50,9 +53,7 @@ def is_lawful(record: Replica, action: ReplicaAction) -> bool:
 
 def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Replica:
     """Return the record once the action is done. Raises UnlawfulTransitionError."""
-    if not is_lawful(record, action):
-        name = type(action).__name__
-        raise UnlawfulTransitionError(f"{name} does not apply to replica {record.id}, which is {record.state}")
+    _check_lawful(record, action)
     moved = replace(record, changed_at=now, reason=action.reason)
     match action:
         case WarmReplica():
@@ -60,7 +61,9 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
                 moved, state=ReplicaState.WARMING, reported_version=action.version or record.reported_version
             )
         case AdmitReplica():
-            moved = replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now)
+            steps = record.boot_steps or action.boot_steps
+            moved = replace(moved, state=ReplicaState.READY, ready_at=record.ready_at or now, boot_steps=steps)
+            moved = _restart_in(moved, RestartPhase.OVER)
         case DrainReplica():
             moved = replace(moved, state=ReplicaState.DRAINING, drain_code=action.code, drain_deadline=action.deadline)
         case UndrainReplica():
@@ -72,12 +75,23 @@ def transition(record: Replica, action: ReplicaAction, *, now: datetime) -> Repl
             moved = replace(moved, state=ReplicaState.FAILED if action.failed else ReplicaState.GONE, fault=fault)
         case MarkBooting():
             moved = replace(moved, state=ReplicaState.BOOTING)
+        case RestartReplica():
+            restart = EngineRestart(
+                at=now, by_operator=action.by_operator, orders=action.orders, started_before=action.started_before
+            )
+            moved = replace(moved, state=ReplicaState.BOOTING, restart=restart, drain_code=None, drain_deadline=None)
         case AssignReplica():
             # `changed_at` is the state's, which stays.
             moved = replace(moved, changed_at=record.changed_at, lane=action.lane, assigned_at=now)
         case _ as never:
             assert_never(never)
     return moved
+
+
+def _check_lawful(record: Replica, action: ReplicaAction) -> None:
+    if not is_lawful(record, action):
+        name = type(action).__name__
+        raise UnlawfulTransitionError(f"{name} does not apply to replica {record.id}, which is {record.state}")
 
 
 def node_created(record: Replica, node: Node, *, reason: str, now: datetime, sold: Offering | None = None) -> Replica:
@@ -177,6 +191,21 @@ def _worth(record: Replica, node: Node, sold: Offering | None) -> tuple[str, flo
     if sold is not None:
         return gpu, sold.price_usd_per_hour * record.node_count, True, 0.0
     return gpu, record.price_usd_per_hour, is_known, 0.0
+
+
+def restart_answered(record: Replica, *, fault: str) -> Replica:
+    """Return the record of a replica once the provider has answered to its restart; `fault` is why it could not."""
+    if fault:
+        return replace(_restart_in(record, RestartPhase.FAILED, fault=fault), reason=f"not restarted: {fault}")
+    return _restart_in(record, RestartPhase.STARTING)
+
+
+def _restart_in(record: Replica, phase: RestartPhase, *, fault: str = "") -> Replica:
+    """Return the record with its restart, where one is under way, in this phase."""
+    restart = record.restart
+    if restart is None or not restart.is_under_way:
+        return record
+    return replace(record, restart=replace(restart, phase=phase, fault=fault))
 
 
 def stop_taken(record: Replica, *, now: datetime) -> Replica:

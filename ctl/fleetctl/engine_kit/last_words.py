@@ -38,6 +38,13 @@ COMMON = (
         EngineFaultKind.ARGUMENTS,
         r"error: (?:unrecognized arguments|argument \S+|the following arguments are required)",
     ),
+    # What a node says that fetches weights before its engine starts.
+    LastWords(EngineFaultKind.PROGRAM, r"^weights at \S+ were not fetched: no aws"),
+    LastWords(EngineFaultKind.STORAGE, r"^weights at \S+ were not fetched: disk full"),
+    LastWords(
+        EngineFaultKind.HUB_ACCESS,
+        r"^weights at \S+ were not fetched: (?:AccessDenied|AllAccessDisabled|NoSuchBucket|InvalidObjectState|no files)",
+    ),
     LastWords(EngineFaultKind.HUB_ACCESS, r"is not a local folder and is not a valid model identifier"),
     LastWords(EngineFaultKind.HUB_ACCESS, r"GatedRepoError|Cannot access gated repo|trying to access a gated repo\."),
     LastWords(EngineFaultKind.HUB_ACCESS, r"RepositoryNotFoundError|Repository Not Found|401 Client Error"),

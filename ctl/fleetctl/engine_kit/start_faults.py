@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from fleetctl.model.node import NodeProcess
 
 _SIGNAL = re.compile(r"signal (\d+)(, by the OOM killer)?")
+_OOM = "OOMKilled"  # as container runtimes say that a container ran out of the machine's memory
 # Asked to end, by its parent as a rule: not what a crash or the kernel's out-of-memory killer looks like.
 _REQUESTS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+# Of the machine, not of its GPUs. Where a container is given no limit a namespace's LimitRange is what usually sets one.
+_OUT_OF_MEMORY = (
+    "the memory of the machine that it may use ran out, not its GPUs'; raise its container's limit, or the LimitRange "
+    "that sets it; without a limit have fewer on that machine, or take one with more memory"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +73,16 @@ def was_killed(exit_reason: str) -> bool:
 def had_no_word(exit_reason: str) -> bool:
     """Whether a process ended so by what no process notices: nothing that it wrote before is why."""
     found = _SIGNAL.fullmatch(exit_reason)
-    return found is not None and int(found[1]) == signal.SIGKILL
+    return _OOM in exit_reason or (found is not None and int(found[1]) == signal.SIGKILL)
 
 
 def killed_by(exit_reason: str, *, of: str = "", log_tail: str = "") -> EngineFault:
-    """Return the fault of a process that a signal killed; the last line it wrote is a hint at what it was doing."""
+    """Return the fault of a process that a signal killed; the last line it wrote is a hint at what it was doing.
+
+    Where memory is known to have run out that line would only lead away from it.
+    """
+    if _OOM in exit_reason:
+        return EngineFault(kind=EngineFaultKind.MEMORY, line=_OUT_OF_MEMORY)
     found = _SIGNAL.fullmatch(exit_reason)
     number = int(found[1]) if found else 0
     name = signal.Signals(number).name if number in set(signal.Signals) else exit_reason

@@ -18,9 +18,9 @@ from fleetctl.model.request_trace import TraceQuery
 from fleetctl.model.slo_feed import SloFeed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from aiohttp.typedefs import Handler
+    from aiohttp.typedefs import Handler, Middleware
 
     from fleetctl.gateway.frontend import Frontend
 
@@ -29,8 +29,8 @@ _Feed = TypeVar("_Feed")
 _TABLE_BYTES_MAX = 8 * 1024 * 1024  # some 300 B a replica: more of them than any gateway serves
 
 
-def app(frontend: Frontend) -> web.Application:
-    """Return the admin application."""
+def app(frontend: Frontend, *, middlewares: Sequence[Middleware] = ()) -> web.Application:
+    """Return the admin application; each call passes `middlewares` first."""
 
     async def put_table(request: web.Request) -> web.Response:
         try:
@@ -59,7 +59,7 @@ def app(frontend: Frontend) -> web.Application:
         found = replace(found, early=frontend.early.find(query.id), running=running)
         return web.Response(body=codec.encode(found), content_type="application/json")
 
-    application = web.Application(client_max_size=_TABLE_BYTES_MAX)
+    application = web.Application(client_max_size=_TABLE_BYTES_MAX, middlewares=middlewares)
     application.router.add_put("/v1/table", put_table)
     application.router.add_put("/v1/signals", _taking(SignalFeed, frontend.dispatcher.take_signals, "engine figures"))
     application.router.add_put("/v1/slo", _taking(SloFeed, frontend.gauges.slo.take, "readings of budgets"))

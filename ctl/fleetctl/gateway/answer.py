@@ -14,7 +14,7 @@ from fleetctl.gateway.loop_watch import note_loop, watch_of
 from fleetctl.gateway.opening import only_open
 from fleetctl.gateway.response import ClientResponse, PieceSink
 from fleetctl.gateway.resuming import Resumed, resume
-from fleetctl.gateway.stream_fault import LOOPED, STOPPED, StreamFault, truncated
+from fleetctl.gateway.stream_fault import LOOPED, STOPPED, StreamFault, truncated, whole_fault
 from fleetctl.gateway.transcript import Transcript
 from fleetctl.gateway.usage import SHOWS_NONE, read_usage
 from fleetctl.gateway.watched_relay import relay_of
@@ -67,8 +67,7 @@ class ReceivedAnswer:
 
     def head(self, status: int, headers: list[wire.Header]) -> None:
         """Take the head. A stream under way keeps the one it has."""
-        self.request.has_answer = True
-        self._fault = None
+        self.request.has_answer, self._fault = True, None
         if self.request.is_committed:
             self._response.status = status
             return
@@ -158,7 +157,10 @@ class ReceivedAnswer:
         if status in MALFORMED_STATUSES and self._dispatcher.exceeds_context(self.request):
             return
         body = self._response.held()
-        if status < 300:
+        fault = whole_fault(body) if status < 300 else None
+        if fault is not None:
+            self._faulted(fault)
+        elif status < 300:
             self._response.whole(body)
             self._note_usage(read_usage(body))
             if self._loops is not None:
@@ -171,8 +173,7 @@ class ReceivedAnswer:
 
     def lost(self, *, answered: bool, reused: bool, is_lawful: bool = True) -> None:
         """Report a connection that broke, or was broken off."""
-        connection, self._connection = self._connection, None
-        request = self.request
+        connection, self._connection, request = self._connection, None, self.request
         is_stale = reused and not answered and self._dispatcher.clock() - request.dispatched_s < _STALE_S
         if is_stale and connection is not None:
             # Its process may have gone, and then its other idle connections are as dead.

@@ -56,12 +56,11 @@ class Frontend:
     ) -> None:
         self.limits = limits
         self.clock = clock.monotonic_s
-        self.is_stopping = False
+        self.is_stopping, self._takes_requests = False, True  # the first: each answer is its connection's last
         self.body_bytes_max = _BODY_BYTES_BEFORE_TABLE
         self.dispatcher = Dispatcher(self.clock, self._wake_at, rng, limits.dispatch)
         self.upstreams = Upstreams(self.clock, limits)
-        self._fleet = fleet
-        self._wall = clock
+        self._fleet, self._wall = fleet, clock
         self._started_at: datetime = clock.now()
         self._started_s = clock.monotonic_s()
         self.ended = EndedRequests(clock, self._started_at)
@@ -76,8 +75,7 @@ class Frontend:
             gauges=self.gauges, ended=self.ended, started_at=self._started_at,
         )  # fmt: skip
         self.models = self.gauges.models = ModelNames(self.clock)
-        self._entitlements = Entitlements(self._authenticator)
-        self._bounds = BoundsTable()
+        self._entitlements, self._bounds = Entitlements(self._authenticator), BoundsTable()
         self._checks: set[asyncio.Task[None]] = set()
 
     def apply(self, table: RoutingTable) -> bool:
@@ -90,6 +88,7 @@ class Frontend:
         self._entitlements.apply(table)
         self._bounds.apply(table)
         self.body_bytes_max = table.body_bytes_max
+        self.gauges.certificate.apply(table.tls)
         self.upstreams.apply(table)
         self.ended.workflows = by_table(self.ended.workflows, table.workflows, self.clock)
         self.dispatcher.apply(table)
@@ -130,12 +129,13 @@ class Frontend:
             evictions=evictions.events(now_s, now),
             evictions_seq=evictions.seq,
             is_beside=self.dispatcher.sharing.is_beside,
+            certificate=self.gauges.certificate.read(),
         )
 
     def sweep(self) -> None:
         """Check every deadline that is not urgent."""
         now_s = self.clock()
-        self.gauges.loop.note(now_s)
+        self.gauges.sweep(now_s)
         for client in self._clients:
             client.check(now_s)
         self.upstreams.expire()
@@ -145,7 +145,7 @@ class Frontend:
 
     def stop(self) -> None:
         """Take the requests at hand as the last ones."""
-        self.is_stopping = True
+        self.is_stopping, self._takes_requests = True, False
         for client in self._clients:
             client.stop()
 
@@ -218,8 +218,8 @@ class Frontend:
             self.early.refuse(client, request, 400, f"the request body is not valid: {exc}")
             return
         routes = self.dispatcher.routes
-        if routes.table is None or self.is_stopping:
-            refusal = Refusal.STOPPING if self.is_stopping else Refusal.NO_REPLICA
+        if routes.table is None or not self._takes_requests:
+            refusal = Refusal.NO_REPLICA if self._takes_requests else Refusal.STOPPING
             failed = "this gateway serves nothing now"
             self.early.refuse(client, request, 503, failed, kind="server_error", refusal=refusal)
             return

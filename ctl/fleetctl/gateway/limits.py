@@ -40,4 +40,5 @@ class GatewayLimits:
     dispatch: DispatchLimits = field(default_factory=DispatchLimits)
     # The gateway's own clockwork.
     sweep_interval_s: float = 0.25
-    stop_timeout_s: float = 30.0  # in-flight requests on SIGTERM
+    leave_s: float = 0.0  # on SIGTERM: serving on while whoever sends clients here learns of it
+    stop_timeout_s: float = 30.0  # then: in-flight requests

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.clock import thread_cpu_s
 from fleetctl.core.slo.sketch import SketchReading
+from fleetctl.gateway.certificate import GatewayCertificate
+from fleetctl.gateway.certificate_metrics import certificate_families
 from fleetctl.gateway.eviction_metrics import eviction_families
 from fleetctl.gateway.loop_load import LoopLoadMeter
 from fleetctl.gateway.model_metrics import model_families
@@ -69,7 +71,13 @@ class PageGauges:
         self.breaches = BreachCounters()
         self.clients = NamedClients()
         self.models: ModelNames | None = None  # None: nobody counts them
+        self.certificate = GatewayCertificate()  # that clients are served by
         self.loop = LoopLoadMeter(sweep_interval_s, thread_cpu_s)
+
+    def sweep(self, now_s: float) -> None:
+        """Look at what has no event of its own."""
+        self.loop.note(now_s)
+        self.certificate.check(now_s)
 
 
 def exposition(  # noqa: PLR0913  # all that the page shows, and whose it is
@@ -101,6 +109,7 @@ def exposition(  # noqa: PLR0913  # all that the page shows, and whose it is
     version = table.version if table is not None else 0
     page.family("table_version", "gauge", "Version of the routing table.", [({}, version)])
     _loop_gauges(page, gauges.loop.read())
+    certificate_families(page, gauges.certificate)
     _lane_gauges(page, routes)
     _lane_counters(page, routes, gauges.breaches)
     _lane_histograms(page, routes)
@@ -162,6 +171,8 @@ def _lane_counters(page: MetricsPage, routes: RoutingState, counters: BreachCoun
     page.family("requests_total", "counter", "Requests that were answered, by how that ended.", requests)
     page.family("tokens_total", "counter", "Tokens in and out.", tokens)
     page.family("good_total", "counter", "Requests inside their lane's SLO.", good)
+    allowances = [({"lane": name}, lane.accounts.slo.shed) for name, lane in routes.lanes.items()]
+    page.family("shed_allowance_ratio", "gauge", "Share of a lane's requests whose refusal is no miss.", allowances)
     page.family("breaches_total", "counter", "Requests outside their lane's SLO.", breaches)
     page.family("loops_total", "counter", "Answers found to repeat themselves.", loops)
     page.family("shed_total", "counter", "Requests refused with 429.", sheds)

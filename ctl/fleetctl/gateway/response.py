@@ -41,6 +41,7 @@ _FAILURES = {
         "the replica's answer is not what was asked for: no HTTP, without end, compressed, or a redirect",
     ),
     RequestEvent.STALLED: (504, "the replica stalled"),
+    RequestEvent.PREEMPTED: (504, "the replica's KV cache is full, and it has put this stream aside for too long"),
     RequestEvent.UNHEALTHY: (504, "the replica stalled"),
     RequestEvent.TIMED_OUT: (504, "the request took too long"),
 }

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from fleetctl import codec
 from fleetctl.core.routing.registry import unknown_names
 from fleetctl.gateway import admin, listeners
-from fleetctl.gateway.client import ClientConnection
+from fleetctl.gateway.control import ControlSurface
+from fleetctl.gateway.tls import client_protocol
 from fleetctl.locks import FileLock
 from fleetctl.model.gateway import RoutingTable
 from fleetctl.unix_server import UnixServer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetctl.gateway")
 _CONTROLLER_CHECK_S = 1.0
 _PART_POLL_S = 0.02
+_LEAVE_POLL_S = 0.1
 
 
 def read_table(path: Path) -> RoutingTable | None:
@@ -49,13 +50,6 @@ def read_table(path: Path) -> RoutingTable | None:
     return table
 
 
-def raise_descriptor_limit() -> int:
-    """Allow as many open files as the system lets this process have; return how many."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
-
-
 def connections_max(limits: GatewayLimits, files_max: int) -> int:
     """Return how many clients may be connected: a quarter of the open files is kept for replicas, refusals and logs."""
     return limits.connections_max if files_max < 0 else min(limits.connections_max, files_max * 3 // 4)
@@ -68,6 +62,7 @@ class Listening:
         self._frontend = frontend
         self._sockets = sockets
         self._servers: list[asyncio.Server] = []
+        self.is_open = False
 
     async def start(self) -> None:
         """Accept connections."""
@@ -75,21 +70,38 @@ class Listening:
         for sock in listeners.accepting(self._sockets):
             sock.setblocking(False)
             self._servers.append(
-                await loop.create_server(lambda: ClientConnection(self._frontend), sock=sock, backlog=4096)
+                await loop.create_server(lambda: client_protocol(self._frontend), sock=sock, backlog=4096)
             )
+        self.is_open = True
 
     def stop(self) -> None:
         """Accept no more; those who come wait in the backlog of whoever else holds the sockets."""
+        self.is_open = False
         for server in self._servers:
             server.close()
         for sock in self._sockets:
             sock.close()
 
 
+class ControlAt(NamedTuple):
+    """Where a controller's calls come over TCP, and the file that has their token."""
+
+    addresses: tuple[str, ...]
+    port: int
+    token: Path
+    opens_metrics: bool = False  # to whoever reaches the port
+
+
 async def serve(
-    frontend: Frontend, paths: FleetPaths, sockets: list[socket.socket], runtime: GatewayRuntime, clock: Clock
+    frontend: Frontend,
+    paths: FleetPaths,
+    sockets: list[socket.socket],
+    runtime: GatewayRuntime,
+    clock: Clock,
+    *,
+    control_at: ControlAt | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is in flight."""
+    """Serve until SIGTERM or SIGINT, then finish what is in flight. Raises ConfigError."""
     loop = asyncio.get_running_loop()
     table = read_table(paths.routing_table)
     if table is not None:
@@ -99,8 +111,16 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(frontend.pages.number))
     await control.start()
-    frontend.pages.peers = lambda: _peers(paths, frontend.pages.number)
     listening = Listening(frontend, sockets)
+    if control_at is None:
+        frontend.pages.peers = lambda: _peers(paths, frontend.pages.number)
+        remote = None
+    else:
+        remote = ControlSurface(
+            frontend, token=control_at.token, is_ready=lambda: _is_ready(frontend, listening),
+            opens_metrics=control_at.opens_metrics,
+        )  # fmt: skip
+        await remote.start(control_at.addresses, control_at.port)
     beginning = loop.create_task(_listen(frontend, listening, clock))
     sweeping = loop.create_task(_every(frontend.limits.sweep_interval_s, clock, frontend.sweep))
     watching = [
@@ -113,12 +133,15 @@ async def serve(
     runtime.beat(clock.monotonic_s())
     _log.info("serving %s on %s", paths.fleet, listeners.describe(sockets))
     await stopped.wait()
+    await _leave(frontend, clock)
     for task in (beginning, *watching):
         task.cancel()
     listening.stop()
     await drain(frontend, clock, on_wait=lambda: runtime.beat(clock.monotonic_s()))
     sweeping.cancel()
     await control.close()
+    if remote is not None:
+        await remote.close()
 
 
 def _peers(paths: FleetPaths, number: int) -> dict[int, Path]:
@@ -128,10 +151,29 @@ def _peers(paths: FleetPaths, number: int) -> dict[int, Path]:
 
 
 async def _listen(frontend: Frontend, listening: Listening, clock: Clock) -> None:
-    """Accept connections; one of several once it has its part of what it may give them: the others take them until then."""
-    while frontend.dispatcher.sharing.awaits_part:
+    """Accept connections; one of several once it has its part of what it may give them: the others take them until then.
+
+    One of TLS once it knows its certificate: nothing is answered in clear before.
+    """
+    while frontend.dispatcher.sharing.awaits_part or frontend.gauges.certificate.is_awaited:
         await clock.sleep(_PART_POLL_S)
     await listening.start()
+
+
+def _is_ready(frontend: Frontend, listening: Listening) -> bool:
+    """Whether clients are served here; one that is leaving serves on, for whom nobody else is there yet."""
+    return listening.is_open and _should_be_up(frontend)
+
+
+async def _leave(frontend: Frontend, clock: Clock) -> None:
+    """Serve on for as long as others may take to learn that we go; nobody waits for a fleet that is down.
+
+    No connection is kept for another request meanwhile.
+    """
+    frontend.is_stopping = True
+    end_s = clock.monotonic_s() + frontend.limits.leave_s
+    while clock.monotonic_s() < end_s and _should_be_up(frontend):
+        await clock.sleep(_LEAVE_POLL_S)
 
 
 async def drain(frontend: Frontend, clock: Clock, *, on_wait: Callable[[], None] = lambda: None) -> None:

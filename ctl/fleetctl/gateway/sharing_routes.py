@@ -9,11 +9,13 @@ import msgspec
 from aiohttp import web
 
 from fleetctl import codec
-from fleetctl.core.gateway_merge import GatewayParts, lane_counts
+from fleetctl.core.gateway_merge import GatewayParts, lane_arrivals, lane_counts
 from fleetctl.model.allotment import Allotment
 
 if TYPE_CHECKING:
     from fleetctl.gateway.frontend import Frontend
+
+ALLOTMENT = "/v1/allotment"
 
 
 def sharing_routes(frontend: Frontend) -> list[web.RouteDef]:
@@ -38,15 +40,15 @@ def sharing_routes(frontend: Frontend) -> list[web.RouteDef]:
         return has(200)
 
     async def parts(_: web.Request) -> web.Response:
-        counts = lane_counts(frontend.dispatcher.routes.lanes.values(), frontend.clock())
-        found = GatewayParts(frontend.snapshot(os.getpid()), counts)
+        lanes, now_s = tuple(frontend.dispatcher.routes.lanes.values()), frontend.clock()
+        found = GatewayParts(frontend.snapshot(os.getpid()), lane_counts(lanes, now_s), lane_arrivals(lanes, now_s))
         return web.Response(body=codec.encode(found), content_type="application/json")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=frontend.pages.metrics(frontend.pages.number), content_type="text/plain")
 
     return [
-        web.put("/v1/allotment", put_allotment),
+        web.put(ALLOTMENT, put_allotment),
         web.get("/v1/holdings", holdings),
         web.get("/v1/parts", parts),
         web.get("/v1/metrics", metrics),

@@ -53,15 +53,41 @@ def find_fault(events: bytes) -> tuple[StreamFault, int] | None:
     return (_reported(found[1]), found.start()) if found is not None else None
 
 
+class _Whole(msgspec.Struct):
+    choices: list[msgspec.Raw] = []
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decode_whole = msgspec.json.Decoder(_Whole).decode
+
+
+def whole_fault(body: bytes) -> StreamFault | None:
+    """Return what a whole body under 200 has in place of an answer: an error, or no choice at all. None: it is an answer.
+
+    The client of `load` takes the same for none.
+    """
+    try:
+        whole = _decode_whole(body)
+        error = None if bytes(whole.error) == b"null" else msgspec.json.decode(whole.error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _bad_gateway("the replica sent an unreadable answer")
+    if error is not None:
+        return _fault_of(error)
+    return None if whole.choices else _bad_gateway("the replica sent an answer without any choice")
+
+
+def _fault_of(inner: object) -> StreamFault:
+    status = status_in_stream(inner)
+    return StreamFault(status, shaped_error(status, inner))
+
+
 def _reported(raw: bytes) -> StreamFault:
     try:
         event = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _bad_gateway("the replica sent an unreadable error")
     error = event.get("error") if isinstance(event, dict) else None
-    inner = error if isinstance(error, dict) else event
-    status = status_in_stream(inner)
-    return StreamFault(status, shaped_error(status, inner))
+    return _fault_of(error if isinstance(error, dict) else event)
 
 
 def _bad_gateway(message: str) -> StreamFault:

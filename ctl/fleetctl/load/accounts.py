@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import ArrivalCounts
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.breach import Limits
 from fleetctl.core.slo.endings import Ending
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.slo import BreachKind
     from fleetctl.model.tiers import TierSpec
+    from fleetctl.model.traffic import ArrivalBurst, Dispersion
 
 UNNAMED_LANE = "-"  # no answer named its lane
 _LANES_MAX = 64  # lane names come from the other side
@@ -63,7 +65,13 @@ class ClientAccounts:
     """Every lane's accounts. Without any SLO nothing is judged."""
 
     def __init__(
-        self, slos: Mapping[str, LaneSlo], *, objective: float, now_s: float, tiers: Sequence[TierSpec] = ()
+        self,
+        slos: Mapping[str, LaneSlo],
+        *,
+        objective: float,
+        now_s: float,
+        tiers: Sequence[TierSpec] = (),
+        planned: Mapping[str, Dispersion] | None = None,
     ) -> None:
         self._slos = {name: _seen_by_clients(slo) for name, slo in slos.items()}
         self.promised = tuple(self._slos.values())  # of every lane, as far as a client can see it
@@ -74,6 +82,8 @@ class ClientAccounts:
         self._objective = objective
         self._start_s = now_s
         self._lanes: dict[str, LaneAccounts] = {}
+        self._arrivals: dict[str, ArrivalCounts] = {}
+        self._planned = planned or {}  # how bursty each lane's arrivals are planned to be
         self._breaches: dict[str, BreachRecord | None] = {}
         self._undecided: Counter[str] = Counter()  # by lane: cut short before they were good or missed
         self._open: set[ClientStopwatch] = set()
@@ -128,6 +138,23 @@ class ClientAccounts:
         if ending is Ending.CANCELLED and not has_missed:
             self._undecided[watch.lane] += 1
 
+    def offered(self, lane: str, due_s: float) -> None:
+        """Count a request among its lane's arrivals, when it was due."""
+        counts = self._arrivals.setdefault(self.lane_name(lane), ArrivalCounts())
+        counts.add(max(0.0, due_s - self._start_s))
+
+    def burst(self, lane: str, duration_s: float) -> ArrivalBurst:
+        """Return how bursty a lane's arrivals of the first `duration_s` were, beside what it is planned for."""
+        counts = self._arrivals.get(lane, ArrivalCounts())
+        return counts.burst(duration_s, self._planned.get(lane))
+
+    def total_burst(self, duration_s: float) -> ArrivalBurst:
+        """Return how bursty all arrivals were; plans say it by lane alone."""
+        whole = ArrivalCounts()
+        for counts in self._arrivals.values():
+            whole.merge(counts)
+        return whole.burst(duration_s)
+
     def check(self, now_s: float) -> None:
         """Count those that are late already."""
         for watch in self._open:
@@ -180,10 +207,18 @@ class ClientAccounts:
 
     def total(self, now_s: float) -> tuple[LaneStats, SloVerdict]:
         """Return all lanes as one, and the verdict on the share of good requests among them."""
-        stats = LaneStats()
+        stats, windows = LaneStats(), []
         for lane in self._lanes:
-            stats.merge(self.stats(lane, now_s))
-        return stats, self._judged(stats, _NO_SLO, now_s, undecided=self._undecided.total())
+            own = self.stats(lane, now_s)
+            stats.merge(own)
+            windows.append(own.window(now_s - self._start_s, self._slos.get(lane, _NO_SLO)))
+        if not self._slos:
+            return stats, SloVerdict()
+        # What one lane may refuse covers nothing of another's.
+        covered, judged = sum(each.covered for each in windows), sum(each.judged for each in windows)
+        shed = sum(each.shed_share * each.judged for each in windows) / judged if judged else 0.0
+        whole = replace(stats.window(now_s - self._start_s, _NO_SLO), covered=covered, shed_share=shed)
+        return stats, judge_run(whole, objective=self._objective, undecided=self._undecided.total())
 
     def _judged(self, stats: LaneStats, slo: LaneSlo, now_s: float, *, undecided: int) -> SloVerdict:
         if not self._slos:
@@ -213,7 +248,7 @@ class ClientAccounts:
 
 def _seen_by_clients(slo: LaneSlo) -> LaneSlo:
     """Return the promises a client can measure: the wait in the gateway's queue is hidden from it."""
-    return LaneSlo(targets=tuple(target for target in slo.targets if target.metric is not Metric.QUEUE_WAIT))
+    return replace(slo, targets=tuple(target for target in slo.targets if target.metric is not Metric.QUEUE_WAIT))
 
 
 def _with_good(window: LaneWindow, good: int) -> LaneWindow:

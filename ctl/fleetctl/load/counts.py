@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.lane_stats import LaneStats
@@ -70,7 +71,7 @@ class LaneCounts:
             lane=lane,
             requests=self.requests,
             ok=self.ok,
-            good=good,
+            good=verdict.good if verdict.findings else good,
             refused=self.refused,
             refused_with_retry_after=self.refused_with_retry_after,
             unavailable=self.unavailable,
@@ -79,7 +80,7 @@ class LaneCounts:
             failed=dict(sorted(self.failed.items())),
             refusals=dict(self.refusals.most_common()),
             messages=dict(sorted(self.messages.items())),
-            breached={str(kind): count for kind, count in sorted(stats.breached.items()) if count and verdict.findings},
+            breached=dict(sorted(verdict.findings[0].kinds.items())) if verdict.findings else {},
             attainment=verdict.attained,
             goodput_rps=good / elapsed_s if elapsed_s > 0 else 0.0,
             prompt_tokens=self.prompt_tokens,
@@ -126,22 +127,28 @@ class LoadCounts:
             for name in self._names()
         )
 
-    def lanes(self, accounts: ClientAccounts, *, now_s: float, elapsed_s: float) -> tuple[LaneFigures, ...]:
-        """Return the lanes' figures: those with an SLO in their order, then the others by name."""
-        return tuple(
-            self._lanes[name].figures(
-                name, accounts.stats(name, now_s), accounts.whole(name, now_s), elapsed_s=elapsed_s
-            )
-            for name in self._names()
-        )
+    def lanes(
+        self, accounts: ClientAccounts, *, now_s: float, elapsed_s: float, duration_s: float
+    ) -> tuple[LaneFigures, ...]:
+        """Return the lanes' figures: those with an SLO in their order, then the others by name.
 
-    def total(self, accounts: ClientAccounts, *, now_s: float, elapsed_s: float) -> LaneFigures:
+        Rates are over `elapsed_s`; requests arrived for `duration_s`.
+        """
+        found = []
+        for name in self._names():
+            stats, verdict = accounts.stats(name, now_s), accounts.whole(name, now_s)
+            figures = self._lanes[name].figures(name, stats, verdict, elapsed_s=elapsed_s)
+            found.append(replace(figures, arrivals=accounts.burst(name, duration_s)))
+        return tuple(found)
+
+    def total(self, accounts: ClientAccounts, *, now_s: float, elapsed_s: float, duration_s: float) -> LaneFigures:
         """Return all lanes as one, those that no answer named among them."""
         whole = LaneCounts()
         for lane in self._lanes.values():
             whole.merge(lane)
         stats, verdict = accounts.total(now_s)
-        return whole.figures("total", stats, verdict, elapsed_s=elapsed_s)
+        figures = whole.figures("total", stats, verdict, elapsed_s=elapsed_s)
+        return replace(figures, arrivals=accounts.total_burst(duration_s))
 
     def _names(self) -> list[str]:
         known = [name for name in self._order if name in self._lanes]

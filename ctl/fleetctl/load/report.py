@@ -9,7 +9,7 @@ from fleetctl.model.profile import Distribution, ModelSpec, WorkloadSpec
 from fleetctl.model.slo import LaneSlo, Quantiles
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.tiers import TierSpec
-from fleetctl.model.traffic import TrafficFigures
+from fleetctl.model.traffic import ArrivalBurst, Dispersion, TrafficFigures
 from fleetctl.model.verdict import SloVerdict
 from fleetctl.model.workflows import WorkflowKind
 
@@ -25,7 +25,8 @@ CONVERSATION = WorkloadSpec(
 class LoadSpec:
     """One load run against one gateway or engine."""
 
-    url: str  # http://host:port, without /v1
+    url: str  # http://host:port or https://, without /v1
+    certificate: str = ""  # PEM: the one that is taken of the server; empty: as the system's authorities say
     trace: str = ""  # a CSV(.gz); empty: requests are generated from `workload`
     workload: WorkloadSpec = CONVERSATION
     duration_s: float | None = None  # of arrivals; None: the whole trace, or 60 s of generated load
@@ -48,6 +49,7 @@ class LoadSpec:
     kinds: tuple[
         WorkflowKind, ...
     ] = ()  # of the profile's workflows: a trace may name no others; none: it may name any
+    planned: dict[str, Dispersion] = field(default_factory=dict)  # by lane: how bursty its plan has arrivals
     objective: float = 0.995  # the share of good requests promised; the published example's
     bytes_per_token: float = 4.0  # of the made-up prompts; about what English is under byte-pair tokenizers
     seed: int = 0  # of arrivals, lengths and the order of prompts
@@ -90,6 +92,9 @@ class LaneFigures:
     itl: Quantiles = field(default_factory=Quantiles)
     e2e: Quantiles = field(default_factory=Quantiles)
     streams: StreamFigures = field(default_factory=StreamFigures)
+    arrivals: ArrivalBurst | None = (
+        None  # offered requests when they were due, tries after a refusal left out; null in a progress line
+    )
     verdict: SloVerdict = field(default_factory=SloVerdict)  # of the whole run; in a progress line as of now
 
     @property

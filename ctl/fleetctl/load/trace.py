@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.config.call_rows import call_name, kind_of, linked
-from fleetctl.config.trace import TraceRow, summarize
+from fleetctl.config.trace import TraceRow
+from fleetctl.config.trace_summary import summarize
 from fleetctl.config.trace_units import read_units
 from fleetctl.core.model_names import models_by_name
 from fleetctl.errors import ConfigError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _Z99 = 2.3263478740408408  # the standard normal's 99th percentile
 _GENERATED_DURATION_S = 60.0
+_COMMON_PREFIX = "common"
 # A lognormal has no end; beyond four times the P99 a length is the model's doing, not the workload's.
 _LENGTH_MAX = 4.0
 
@@ -47,7 +49,7 @@ class Arrival:
     # Of a recorded request, whose `prompt_tokens` are those that were not cached:
     lane_entered: str = ""  # enters it again, where it can; empty: the profile's rules choose
     cached_tokens: int = 0  # of its prompt, beside `prompt_tokens`
-    cached_lane: str = ""  # whose replicas had them
+    cached_lane: str = ""  # whose replicas had them; empty: those of every lane whose engines cache prefixes
     call: TraceCall | None = None  # of a workflow; `at_s` is then the workflow's, whose calls come together
 
 
@@ -69,7 +71,10 @@ def arrivals(spec: LoadSpec, rng: random.Random) -> Iterator[Arrival]:
         is_hinted = rng.random() < share
         is_batch = is_hinted if row.batch is None else row.batch
         streams = not is_batch and (spec.workload.stream_share >= 1 or rng.random() < spec.workload.stream_share)
-        yield _arrival(row, call, model=models.of(row, rng), is_batch=is_batch, streams=streams)
+        cached = row.cached_prefix_tokens
+        if cached is None:  # a trace that does not say it has what the profile says of its requests
+            cached = round(row.prompt_tokens * spec.workload.prefix_hit)
+        yield _arrival(row, call, model=models.of(row, rng), is_batch=is_batch, streams=streams, cached_tokens=cached)
 
 
 def arrival_duration_s(spec: LoadSpec) -> float | None:
@@ -92,7 +97,18 @@ def check_spec(spec: LoadSpec) -> None:
         raise ConfigError(f"--batch-share must lie between 0 and 1, not {spec.batch_share:g}")
 
 
-def _arrival(row: TraceRow, call: TraceCall | None, *, model: str, is_batch: bool, streams: bool) -> Arrival:
+def uncached(arrival: Arrival) -> Arrival:
+    """Return a request with the work of the prompt tokens that are not cached, and beside it what is, for simulated engines."""
+    if not arrival.prefix_tokens:
+        return arrival
+    tokens = max(1, arrival.prompt_tokens - arrival.prefix_tokens)
+    cached = arrival.prompt_tokens - tokens
+    return replace(arrival, prompt_tokens=tokens, cached_tokens=cached, prefix_tokens=0, prefix_group="")
+
+
+def _arrival(
+    row: TraceRow, call: TraceCall | None, *, model: str, is_batch: bool, streams: bool, cached_tokens: int
+) -> Arrival:
     return Arrival(
         at_s=row.arrival_s,
         prompt_tokens=row.prompt_tokens,
@@ -103,8 +119,9 @@ def _arrival(row: TraceRow, call: TraceCall | None, *, model: str, is_batch: boo
         client=row.client,
         tier=row.tier,
         model=model,
-        prefix_group=row.prefix_group,
-        prefix_tokens=row.cached_prefix_tokens,
+        # What is cached of a prompt of no group is the same for all such, as common instructions are: else none of it would be.
+        prefix_group=row.prefix_group or (_COMMON_PREFIX if cached_tokens else ""),
+        prefix_tokens=cached_tokens,
         call=call,
     )
 
@@ -173,9 +190,6 @@ def _generated(workload: WorkloadSpec, spec: LoadSpec, rng: random.Random) -> It
             arrival_s=at_s,
             prompt_tokens=prompt_tokens,
             output_tokens=_length(workload.output_tokens, rng),
-            # One prefix for all stands for the common instructions that make a workload's prefix hits.
-            prefix_group="common" if workload.prefix_hit else "",
-            cached_prefix_tokens=round(prompt_tokens * workload.prefix_hit),
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
+from fleetctl.certificates import client_context
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.judge import RUN_CONFIDENCE
 from fleetctl.core.slo.promises import TierPromises
@@ -57,6 +58,7 @@ class LoadRun:
         self._in_flight: set[asyncio.Task[None]] = set()
         self._offered = self._sent = self._overflow = self._in_flight_peak = self._unfinished = 0
         self._start_s = self._ticked_s = self._last_answer_s = 0.0
+        self._scheduled_s = 0.0  # how much of the schedule has been sent, however late
         self._drain_ends_s: float | None = None
         self._drain_timed_out = False
         self._fault: BaseException | None = None
@@ -76,7 +78,8 @@ class LoadRun:
         # Compressed events would arrive in lumps, and gaps between tokens are what is measured.
         headers = {"content-type": "application/json", "accept-encoding": "identity", **_authorization(spec.api_key)}
         timeout = aiohttp.ClientTimeout(total=spec.timeout_s, sock_connect=_CONNECT_S)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S)
+        tls = client_context(spec.certificate) if spec.certificate else True  # as the system's authorities say
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=tls)
         async with aiohttp.ClientSession(
             connector=connector, headers=headers, timeout=timeout, auto_decompress=False, read_bufsize=2**18
         ) as session:
@@ -102,6 +105,7 @@ class LoadRun:
         for arrival in arrivals(spec, random.Random(spec.seed)):
             if not await self._wait_until(arrival.at_s):
                 return
+            self._scheduled_s = arrival.at_s
             at_s = self._start_s + arrival.at_s
             due_s = at_s if arrival.call is None else self._workflows.arrived(arrival, at_s)
             if due_s is not None and due_s <= at_s:
@@ -109,14 +113,16 @@ class LoadRun:
             elif due_s is not None:
                 self._launch(self._send_later(arrival, due_s))
         duration_s = arrival_duration_s(spec)
-        if duration_s is not None:
-            await self._wait_until(duration_s)
+        if duration_s is not None and await self._wait_until(duration_s):
+            self._scheduled_s = duration_s
 
-    def _send(self, arrival: Arrival, due_s: float) -> None:
+    def _send(self, arrival: Arrival, due_s: float, *, is_retry: bool = False) -> None:
         """Send a request that is due, unless too many are in flight."""
         self._offered += 1
         if len(self._in_flight) - self._thinking >= self._spec.in_flight_max:
             self._overflow += 1
+            if not is_retry:
+                self._accounts.offered(self._spec.lane or arrival.lane, due_s)
             if arrival.call is not None:
                 self._workflows.failed(arrival, "overflow")
             return
@@ -127,9 +133,9 @@ class LoadRun:
         url = self._spec.url.rstrip("/") + "/v1/chat/completions"
         tier = _expected_tier(arrival, self._spec)
         request = ClientRequest(url=url, body=body, headers=headers, is_stream=arrival.stream, tier=tier, due_s=due_s)
-        self._launch(self._one(arrival, request, due_s))
+        self._launch(self._one(arrival, request, due_s, is_retry=is_retry))
 
-    async def _send_later(self, arrival: Arrival, due_s: float) -> None:
+    async def _send_later(self, arrival: Arrival, due_s: float, *, is_retry: bool = False) -> None:
         """Send a call when it is due; a run that ends before leaves its workflow undecided."""
         self._thinking += 1
         try:
@@ -139,7 +145,7 @@ class LoadRun:
         finally:
             self._thinking -= 1
         if not self._is_ending and not self._stop.is_set() and self._workflows.is_wanted(arrival):
-            self._send(arrival, due_s)
+            self._send(arrival, due_s, is_retry=is_retry)
 
     def _launch(self, request: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(request)
@@ -170,11 +176,14 @@ class LoadRun:
             return True
         return False
 
-    async def _one(self, arrival: Arrival, request: ClientRequest, due_s: float) -> None:
+    async def _one(self, arrival: Arrival, request: ClientRequest, due_s: float, *, is_retry: bool) -> None:
         self._sent += 1
         self._lateness.add(max(0.0, self._clock.monotonic_s() - due_s))
         exchange = await converse(self._session, request, accounts=self._accounts, now_s=self._clock.monotonic_s)
         self._count(exchange)
+        # A fleet that refuses would make its own traffic burstier by those who come back.
+        if not is_retry and exchange.ending is not Ending.REJECTED:
+            self._accounts.offered(exchange.lane, due_s)
         stopwatch = exchange.stopwatch
         if stopwatch is not None and exchange.ending is not Ending.REJECTED:
             self._traffic.add(
@@ -196,18 +205,18 @@ class LoadRun:
         elif exchange.status in (429, 503):
             again_s = self._workflows.refused(arrival, now_s, exchange.retry_after_s)
             if again_s is not None:
-                self._follow_at(arrival, again_s)
+                self._follow_at(arrival, again_s, is_retry=True)
         else:
             self._workflows.failed(arrival, exchange.failure)
 
-    def _follow_at(self, arrival: Arrival, due_s: float) -> None:
+    def _follow_at(self, arrival: Arrival, due_s: float, *, is_retry: bool = False) -> None:
         # A run that has ended leaves what follows unsent, and its workflow undecided.
         if self._is_ending or self._stop.is_set():
             return
         if due_s <= self._clock.monotonic_s():
-            self._send(arrival, due_s)
+            self._send(arrival, due_s, is_retry=is_retry)
         else:
-            self._launch(self._send_later(arrival, due_s))
+            self._launch(self._send_later(arrival, due_s, is_retry=is_retry))
 
     def _count(self, exchange: ClientExchange) -> None:
         if exchange.is_cut_short:
@@ -260,6 +269,7 @@ class LoadRun:
         self._total.merge(self._recent)
         now_s = self._clock.monotonic_s()
         elapsed_s = max(duration_s, self._last_answer_s - self._start_s)
+        total, accounts = self._total, self._accounts
         return LoadReport(
             url=self._spec.url,
             model=model,
@@ -269,8 +279,8 @@ class LoadRun:
             ended_early=self._stop.is_set(),
             drain_timed_out=self._drain_timed_out,
             unfinished=self._unfinished,
-            lanes=self._total.lanes(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
-            total=self._total.total(self._accounts, now_s=now_s, elapsed_s=elapsed_s),
+            lanes=total.lanes(accounts, now_s=now_s, elapsed_s=elapsed_s, duration_s=self._scheduled_s),
+            total=total.total(accounts, now_s=now_s, elapsed_s=elapsed_s, duration_s=self._scheduled_s),
             generator=self._generator(),
             tiers=self._traffic.by_tier([tier.name for tier in self._spec.tiers], self._tier_promises().judged),
             clients=self._traffic.by_client(),
@@ -294,7 +304,7 @@ class LoadRun:
 
 
 def _accounts(spec: LoadSpec, now_s: float) -> ClientAccounts:
-    return ClientAccounts(spec.slos, objective=spec.objective, now_s=now_s, tiers=spec.tiers)
+    return ClientAccounts(spec.slos, objective=spec.objective, now_s=now_s, tiers=spec.tiers, planned=spec.planned)
 
 
 def _expected_tier(arrival: Arrival, spec: LoadSpec) -> str:

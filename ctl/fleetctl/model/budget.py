@@ -18,13 +18,14 @@ class RequestTotals:
 
 
 class BudgetBucket(msgspec.Struct, frozen=True, array_like=True):
-    """The requests of one stretch of time, as long as its tier's buckets are; on disk an array of five."""
+    """The requests of one stretch of time, as long as its tier's buckets are; on disk an array of six."""
 
     start_s: int  # since the Unix epoch, UTC, as the clock shows it
     good: int
     bad: int
     allowed: float  # requests that the objective in force let be bad
     kinds: dict[str, int]  # the bad ones by BreachKind
+    shed_allowed: float = 0.0  # refusals that the shed allowance in force lets be; they are among the bad here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,12 @@ class RequestCount:
     """A lane's requests over a window."""
 
     window_s: float
-    good: int = 0
+    good: int = 0  # covered refusals among them
     bad: int = 0
     allowed: float = 0.0  # requests that the objective lets be bad
+    covered: int = 0  # refusals that are good, as the shed allowance covers them
+    refused: int = 0  # of the bad: refusals beyond it
+    shed_allowed: float = 0.0  # refusals that it lets be
 
     @property
     def total(self) -> int:

@@ -187,12 +187,15 @@ class Offering:
     boot_s: float = 120.0  # create call -> engine process may start
     notice_s: float = 0.0  # spot only: warning before it is taken
     is_emulated: bool = False  # only an emulator can run on it: nobody sells it
-    # GPUs there are in all, where it is a share of one machine and other shares take from the same; None: each is a
+    # GPUs there are in all, where it is a share of one machine or cluster and other shares take from the same; None: each is a
     # machine of its own, and there are as many as are paid for.
     pool_gpus: int | None = None
+    is_pool_of_all_zones: bool = False  # shares of every zone and market take from the same: of a cluster
     gpu_spec: GpuSpec | None = None  # what the provider knows of the GPU, for the case that no catalogue does
     # Several replicas of a lane run on one machine of it, each with GPUs of its own; the machine is paid for once.
     is_shareable: bool = False
+    # Of a share: an order of an earlier lane that finds no free GPU has its provider end a replica of a later one.
+    is_preemptive: bool = False
 
     @property
     def is_on_cpu(self) -> bool:

@@ -28,12 +28,15 @@ from fleetctl.model.hazard import OfferingRecord
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.loop_report import ReportLoops
 from fleetctl.model.reason import Reason, ReasonCode
+from fleetctl.model.restart_action import RestartReplica
 from fleetctl.model.rollout import Rollout
 from fleetctl.model.stream import StreamUnit
+from fleetctl.model.stream_report import ReportStreamUnit
 from fleetctl.model.subject import FLEET, Subject
 from fleetctl.model.verdict import BreachRecord, ReportedBreach
 
 if TYPE_CHECKING:
+    from fleetctl.model.boot import BootStep
     from fleetctl.model.catalogue import Market
 
 T = TypeVar("T")
@@ -85,6 +88,7 @@ class WarmReplica(OneReplicaAction, frozen=True, kw_only=True, tag="warm"):
 class AdmitReplica(OneReplicaAction, frozen=True, kw_only=True, tag="admit"):
     """Put a warmed replica into rotation."""
 
+    boot_steps: tuple[BootStep, ...] = ()  # of its start; empty: it has started before
     # Before the drains that it allows: a controller that is killed in between leaves one too many, and none too few.
     order: ClassVar[int] = 35
 
@@ -262,22 +266,16 @@ class ReportAlert(LaneAction, frozen=True, kw_only=True, tag="alert"):
         return self.noted
 
 
-class ReportStreamUnit(LaneAction, frozen=True, kw_only=True, tag="stream-unit"):
-    """Write that a lane's tokens leave in larger or smaller chunks than before, which no latency and no rate shows."""
-
-    kind: ClassVar[EntryKind] = EntryKind.STREAM
-    order: ClassVar[int] = 97
-
-    noted: dict[str, float | str]
-
-    @property
-    def figures(self) -> dict[str, float | str]:
-        """Tokens per chunk and the gaps between chunks, before and now; which engine; since when."""
-        return self.noted
-
-
 ReplicaAction = (
-    WarmReplica | AdmitReplica | DrainReplica | StopReplica | MarkGone | MarkBooting | AssignReplica | UndrainReplica
+    WarmReplica
+    | AdmitReplica
+    | DrainReplica
+    | StopReplica
+    | MarkGone
+    | MarkBooting
+    | AssignReplica
+    | UndrainReplica
+    | RestartReplica
 )
 SharedAction = PrepareShared | TeardownShared | AbandonShared
 AnyAction = (
@@ -329,6 +327,7 @@ class LaneMemory:
     caught_up_at: datetime | None = None  # when nobody waited any more who had come before that
     failures: int = 0  # failed starts in a row: backs off the next launch
     last_failure: datetime | None = None
+    refused: str = ""  # why the last of them was placed nowhere; empty: it was, and did not start
     failed_generation: int = 0  # of the fleet's record by which they failed; 0: none has
     early_deaths: int = 0  # in a row, soon after they were ready: from the second on they back off the next launch
     last_early_death: datetime | None = None
@@ -346,6 +345,9 @@ class LaneMemory:
     evictions: EvictionMemory = field(default_factory=EvictionMemory)
     is_pinned: bool = False  # `step` is an operator's
     released_at: datetime | None = None  # when an operator last let go of it
+
+
+_NOTHING = LaneMemory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +368,10 @@ class Memory:
     other_gateways: dict[str, GatewayMemory] = field(default_factory=dict)  # by number, of those beyond the first
     rollout: Rollout | None = None  # the newest; None: of a fleet from before there were any
     extra: dict[str, msgspec.Raw] = field(default_factory=dict)  # policy name -> what it keeps of its own, as JSON
+
+    def lane(self, name: str) -> LaneMemory:
+        """Return what is remembered of a lane; of one that is new nothing."""
+        return self.lanes.get(name, _NOTHING)
 
     def kept_by(self, policy: str, kind: type[T]) -> T | None:
         """Return what a policy kept, or None the first time. Raises msgspec.ValidationError on another shape."""

@@ -64,6 +64,7 @@ class Overrides:
     freezes: dict[str, Terms] = field(default_factory=dict)  # lane, or WHOLE_FLEET -> why it is frozen
     cordons: dict[str, Cordon] = field(default_factory=dict)  # "node/ID" or "zone/NAME"
     undrained: tuple[str, ...] = ()  # replicas whose drain, asked for earlier, was taken back
+    restarts: dict[str, int] = field(default_factory=dict)  # replica -> how often people have ordered its restart
     is_rollout_paused: bool = False  # from `rollout pause`
     rollout_resumed_at: datetime | None = None  # from `rollout resume`: what had failed before is tried again
 
@@ -74,12 +75,12 @@ class Overrides:
     @property
     def on_lanes(self) -> Overrides:
         """What a new `up` lets go of."""
-        return replace(self, freezes={}, cordons={}, undrained=())
+        return replace(self, freezes={}, cordons={}, undrained=(), restarts={})
 
     @property
     def outlasting(self) -> Overrides:
         """What a new `up` leaves in force."""
-        return Overrides(freezes=self.freezes, cordons=self.cordons, undrained=self.undrained)
+        return Overrides(freezes=self.freezes, cordons=self.cordons, undrained=self.undrained, restarts=self.restarts)
 
 
 WHOLE_FLEET = "*"  # stands for the fleet among the lanes that are frozen

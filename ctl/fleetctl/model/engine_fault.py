@@ -14,7 +14,7 @@ class EngineFaultKind(StrEnum):
     PROGRAM = "program"  # it is not installed
     VERSION = "version"  # it is another than the profile asks for
     MODEL = "model"  # weights, tokenizer or configuration are missing, broken, or of a model it does not know
-    HUB_ACCESS = "hub-access"  # the model hub gives them to nobody, or not to us
+    HUB_ACCESS = "hub-access"  # the model hub, or the bucket they are in, gives them to nobody, or not to us
     ACCELERATOR = "accelerator"  # no GPU that it can use
     MEMORY = "memory"  # too little, of the GPU or of the machine
     PORT = "port"  # somebody else listens there

@@ -13,9 +13,11 @@ from fleetctl.model.generation import GenerationSpec
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.profile import ContextCap, LaneRules, RequestRules
 from fleetctl.model.request_form import RequestForm
-from fleetctl.model.slo import Quantiles, TargetCount
+from fleetctl.model.slo import Quantiles, TargetCount, less_covered
 from fleetctl.model.stream import StreamFigures
 from fleetctl.model.tiers import RouteTier, TierSnapshot
+from fleetctl.model.tls import ServedCertificate, TlsFiles
+from fleetctl.model.traffic import ArrivalBurst
 from fleetctl.model.workflow_figures import WorkflowSnapshot
 from fleetctl.model.workflows import WorkflowsSpec
 
@@ -40,6 +42,7 @@ class RouteReplica:
         ""  # what its engine calls the model, where others of the table call theirs otherwise; else empty
     )
     priority_sign: int = 0  # 1: its engine serves lower priorities first, -1: higher ones; 0: it does not look at them
+    caches_prefixes: bool = True  # False: whatever it has seen of a prompt, it computes all of it again
     continues: bool = False  # its engine goes on from a last message of the assistant, so a lost stream can go on here
     form: RequestForm | None = None  # in which its engine wants requests; None: as they come
 
@@ -109,6 +112,7 @@ class RoutingTable(RequestRules):
     key_tiers: dict[str, str] = field(default_factory=dict)  # by hash, where they have tiers
     tiers: tuple[RouteTier, ...] = ()  # highest first; empty: all requests are alike
     models: tuple[RouteModel, ...] = ()  # the first serves requests that name none; empty: of an earlier version
+    tls: TlsFiles | None = None  # None: clients are served in clear
 
     @property
     def order(self) -> tuple[int, int]:
@@ -147,7 +151,9 @@ class LaneWindow:
     seconds: float
     offered: int = 0  # requests that arrived
     good: int = 0  # finished inside the SLO
-    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, refusals among them
+    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, refusals among them, covered ones too
+    covered: int = 0  # of the refusals: good, as the lane's shed allowance covers them
+    shed_share: float = 0.0  # that allowance: the share of its requests that may be refused
     shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
     finished: int = 0
     looped: int = 0  # answers that were found to repeat themselves, whatever became of them
@@ -172,12 +178,22 @@ class LaneWindow:
     @property
     def missed(self) -> int:
         """Requests outside the SLO, refused or failed; core/slo/endings has the table."""
-        return sum(self.breached.values())
+        return sum(self.breached.values()) - self.covered
+
+    @property
+    def missed_by_kind(self) -> dict[str, int]:
+        """Those by BreachKind."""
+        return less_covered(self.breached, self.covered)
+
+    @property
+    def attained(self) -> int:
+        """Good requests as the objective counts them: inside the SLO, or refused and covered by the shed allowance."""
+        return self.good + self.covered
 
     @property
     def judged(self) -> int:
-        """Requests that count against the objective: those offered that ended well or have missed."""
-        return self.good + self.missed
+        """Requests that count against the objective: those offered that ended well, were refused or have missed."""
+        return self.good + sum(self.breached.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +220,7 @@ class LaneSnapshot:
     tiers: tuple[TierSnapshot, ...] = ()  # highest first; empty: all requests are alike
     # Of its requests, by the replica that answered them, over the last half to one minute.
     replica_streams: dict[str, StreamFigures] = field(default_factory=dict)
+    arrivals: ArrivalBurst | None = None  # of the last five minutes; None: it is of a version that counts none
 
     def window(self, seconds: float) -> LaneWindow:
         """Return the window of this length, or an empty one."""
@@ -282,6 +299,7 @@ class GatewaySnapshot:
     evictions: tuple[Eviction, ...] = ()  # the newest, the last one last
     evictions_seq: int = 0  # of the last there was
     is_beside: bool = False  # it has a part of the limits, or waits for one, as others have theirs
+    certificate: ServedCertificate | None = None  # None: clients are served in clear
 
     def age_s(self, now: datetime) -> float:
         """Return how long the gateway has run: its windows hold no more than that."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from fleetctl.model.provider_setting import SettingValue
 
+CERTIFICATE = "certificate"  # the secret that has the gateway's key and certificate
 SSH_PORT = 2222  # of the head's own sshd, which forwards and does nothing else; the image's stays as it is
 
 
@@ -40,7 +41,7 @@ class HeadRecord:
     @property
     def key(self) -> str:
         """Return its key in Collection.HEADS; keys sort as the numbers do."""
-        return f"order-{self.number:06d}"
+        return order_key(self.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,11 @@ class Head:
     address: str = ""  # within its network; empty: none yet
     public_address: str = ""
     reason: str = ""  # why it ended
+
+
+def order_key(number: int) -> str:
+    """Return the key of a head's order in Collection.HEADS."""
+    return f"order-{number:06d}"
 
 
 def sign_key(number: int) -> str:

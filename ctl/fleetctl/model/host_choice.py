@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.model.provider_setting import ProviderChoice, SettingValue, setting_text
+from fleetctl.model.tls import TlsSpec
 
 LOCAL_HOST = "local"  # the machine that `up` runs on
 
@@ -36,3 +37,5 @@ class HostRecord:
     provider: ProviderChoice
     port: int  # of the gateway
     address: str  # that the gateway listens on
+    gateways: int = 1  # that share the fleet's limits
+    tls: TlsSpec | None = None  # None: clients are served in clear

@@ -7,8 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleetctl.errors import FleetctlError
+from fleetctl.model.boot import BootStep
 from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.cpu_share import CpuShare
+from fleetctl.model.remote_weights import RemoteWeights
 
 # In the commands of a replica over several machines, written as Kubernetes expands variables in a container's command:
 # only the provider learns what they stand for.
@@ -31,6 +33,7 @@ class NoticeKind(StrEnum):
     """Why a node may be about to leave."""
 
     INTERRUPTION = "interruption"  # the provider takes a spot node back
+    PREEMPTION = "preemption"  # its scheduler gives the node's place to an order of higher priority
     REBALANCE = "rebalance"  # an interruption has become likely
     MAINTENANCE = "maintenance"  # the machine is to be restarted or retired
     NOT_READY = "not-ready"  # the machine does not report; it may come back
@@ -43,22 +46,31 @@ class Notice:
     kind: NoticeKind
     deadline: datetime | None  # when the node is taken; None: not said
     is_certain: bool  # False: it may yet stay
+    taker: str = ""  # who gets its place, where it is preempted; empty: not said
+    taken_by: str = ""  # who takes it, where that is known: the cluster's eviction API; empty: not said
 
     @property
     def takes_node(self) -> bool:
         """Whether the node leaves for certain: at the deadline, or at once where an interruption does not say when."""
         return self.is_certain and (self.deadline is not None or self.kind is NoticeKind.INTERRUPTION)
 
+    @property
+    def is_preemption(self) -> bool:
+        """Whether the node's place goes to another order for certain."""
+        return self.is_certain and self.kind is NoticeKind.PREEMPTION
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootProgress:
-    """How far a STARTING node has come."""
+    """How far a node has come that STARTS, or whose engine does."""
 
-    phase: str  # the provider's own word: "provisioning", "image", "weights"
+    phase: str  # the provider's own word, or one of `model.boot`: "provisioning", "image", "weights"
     fraction: float | None = None  # 0-1 of this phase; None: not known
     done_bytes: int = 0  # of a download; 0: it is none
     total_bytes: int = 0  # 0: not known
     bytes_per_s: float = 0.0  # lately; 0: not known
+    fault: str = ""  # why this phase has failed, in the node's words; it is tried again. Empty: it has not
+    steps: tuple[BootStep, ...] = ()  # the phases up to this one, as the node tells them; empty: it does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +135,9 @@ class NodeRequest:
     gpu_indices: tuple[int, ...] = ()
     machine_id: str = ""
     container: ContainerLaunch | None = None  # the same engine out of an image; None: its package names none
+    image: str = ""  # pinned, in place of the provider's own where `container` is None; empty: the provider's own
+    machine_image: str = ""  # pinned, by its id; empty: as the provider finds it
+    weights: RemoteWeights | None = None  # that the node fetches before its engine starts; None: none
     health_path: str = ""  # of HTTP, answers 200 once its engine serves; empty: not known
     start_timeout_s: float = 0.0  # after which the controller gives up a start; 0: not known
     engine_drain_s: float = 0.0  # the longest its engine goes on after SIGTERM for requests in flight; 0: not known
@@ -171,6 +186,8 @@ class Node:
     port: int
     created_at: datetime
     exit_reason: str = ""  # "exit 1", "signal 9", "interrupted"; empty while alive
+    # Who ended it, where the provider says that its engine did not: the cluster's eviction API; empty: not said.
+    taken_by: str = ""
     log_tail: str = ""  # the end of what it wrote before it ended, where the provider keeps it; bounded
     notice: Notice | None = None
     offering: str = ""  # Offering.key of what was given; empty: what was ordered
@@ -203,6 +220,8 @@ class NodeListing:
     nodes: tuple[Node, ...]
     as_of: datetime  # nothing later than this is claimed; the instant of the request, unless the provider says better
     is_complete: bool = True  # False: pages are missing, so an absent node may be on one of them
+    # What is not as it should be around the nodes, or is seen less well; said in the status, and keeps nothing from being done.
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

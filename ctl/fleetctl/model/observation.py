@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from fleetctl.model.boot import BootStep
 from fleetctl.model.budget import LaneBudget
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.engine_fault import EngineFault
@@ -48,6 +49,7 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     record: Replica
     node: NodeState | None  # None: the provider does not show it
     exit_reason: str = ""
+    taken_by: str = ""  # who ended its node, where that was none of its engine's doing; empty: not said
     engine_fault: EngineFault | None = (
         None  # why its engine ended, or will never be ready; None: nothing speaks for that
     )
@@ -56,6 +58,9 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     was_requested: bool = True  # the provider may have been asked for its node, by this controller or an earlier one
     healthy: bool | None = None  # /health; None: not asked yet; no answer before the deadline is False
     reported_version: str | None = None  # what its engine says it is; empty: it does not say; None: not asked yet
+    can_restart: bool = False  # the provider knows how to start its engine anew on its node
+    restart_failed: bool = False  # it could not do so with an engine of the fleet a while ago
+    restarting: bool = False  # the provider has been told to, and has not answered
     warming: bool = False  # a warm-up completion is on its way, or about to be tried again
     warmed: bool = False  # a real completion has come back since it became healthy
     warm_failures: int = 0
@@ -74,7 +79,9 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     notice: Notice | None = None  # what the provider warns of, mere hints included
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
     is_out_of_stock: bool = False  # nobody brings its node a machine, and none that is there has room
-    boot: BootProgress | None = None  # None: its node runs, or does not say
+    boot: BootProgress | None = None  # None: it has started, or nothing is said
+    boot_steps: tuple[BootStep, ...] = ()  # that its start has come to; empty: it has started once
+    boot_concern: str = ""  # which phase takes longer than usual, and what to look at
     engine: EngineSignals = NOT_READ
 
 
@@ -86,6 +93,7 @@ class ProviderFault(StrEnum):
     SILENT = "silent"  # it does not answer, or only with errors
     THROTTLED = "throttled"
     CAPACITY = "capacity"
+    WARNING = "warning"  # its nodes are there and known, and something around them is not as it should be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +140,7 @@ class Observation:
     listing_silent_s: float = 0.0  # for how long the provider has answered no call for one; 0: no longer than usual
     listing_deadline_s: float = 0.0  # from asking for a listing to asking for the next, at most
     replicas: tuple[ObservedReplica, ...]
+    probes_late_s: float = 0.0  # for how long the health of the replica that has waited longest has been due
     gateway: GatewaySnapshot | None  # None: it did not answer
     gateway_validity: Validity = Validity.NONE
     gateway_alive: bool = False  # its process holds gateway.lock, or was just started
@@ -141,6 +150,7 @@ class Observation:
         0.0  # of the time since the last one, in which silence says nothing: it was busy, or starved
     )
     gateways: tuple[ObservedGateway, ...] = ()  # each by itself, where there are several; empty: one alone
+    gateways_are_remote: bool = False  # somebody else starts and ends them, as a Deployment does
     refused: dict[str, str] = field(
         default_factory=dict
     )  # lane -> why its last launch was refused before it reached the provider
@@ -149,6 +159,7 @@ class Observation:
     offerings_known: bool = True  # the provider has said what it sells
     offerings: tuple[Offering, ...] = ()  # what it sells; empty: not known
     refused_offerings: dict[str, datetime] = field(default_factory=dict)  # Offering.key -> had no stock, lately at
+    offerings_grown_at: datetime | None = None  # it last said that there is more of something; None: not yet
     stop_deadline_s: float = 0.0  # a stop is asked for again after this
     orphaned_nodes: tuple[Node, ...] = ()  # alive, tagged as ours, and no living replica's
     store_condition: StoreCondition | None = None  # None: the state can be read and written

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleetctl.model.catalogue import GpuSpec, ModelCard, Offering, Precision
+from fleetctl.model.catalogue import GpuSpec, Market, ModelCard, Offering, Precision
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.serving import PerformanceMode, Speculation
+from fleetctl.model.traffic import Dispersion
 
 
 class Sizing(StrEnum):
@@ -63,6 +65,8 @@ class LaunchSettings:
     adapters: dict[str, str] = field(default_factory=dict)  # LoRA adapters: by name, where they lie
     adapter_rank: int = 0  # of the largest that has room; 0: none has
     adapter_slots: int = 0  # of adapters that one batch may use
+    image: PinnedImage | None = None  # of its containers; None: whatever their image's name stands for at each start
+    machine_image: PinnedImage | None = None  # of its machines; None: as the provider finds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +122,38 @@ class PlannedWorkflow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneBurst:
+    """Up to which burst a lane's planned replicas keep the objective: indices of dispersion of its own arrivals, simulated."""
+
+    kept_1s: float  # variance of the counts of a second over their mean
+    kept_10s: float | None  # the same of ten seconds; null: too few of them were simulated
+    broken_1s: float | None  # the least that was tried and breaks it; null: none does
+    broken_10s: float | None
+    broken_good_share: float | None  # of its requests then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneProof:
     """What a simulation of the planned fleet came to in one lane; its tail is the lane's forecast."""
 
     replicas: int  # that were simulated: the lane's, or a part of them with as much of the load
     offered: int  # requests that arrived once the fleet was full
     good_share: float | None  # of them; null: none arrived
+    covered: int = 0  # of the good: refusals that the lane's shed allowance covers
     good_share_low: float | None  # the lower end of its interval, the step model's own error included
     dispersion_1s: (
         float | None
     )  # of the lane's arrivals: variance of the counts of a second over their mean; null: too few
     dispersion_10s: float | None  # the same of ten seconds
+    burst: LaneBurst | None = None  # which burst breaks it; null: it was not looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCount:
+    """So many machines of an offering; of replicas that span several, so many such groups."""
+
+    offering: Offering
+    machines: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +186,11 @@ class LanePlan:
     )
     workflows: tuple[PlannedWorkflow, ...] = ()  # whose calls are the lane's, a promise each
     model_card: ModelCard | None = None  # None: the plan's
+    # How bursty its arrivals are planned to be; None: by a rule that knows no bursts, or by a trace that was not simulated.
+    arrivals: Dispersion | None = None
     proof: LaneProof | None = None  # None: the forecast is the closed form's, and nothing was simulated
+    # Where its replicas are bought on machines of several types; empty: all are of `offering` and `spot_offering`.
+    mix: tuple[MachineCount, ...] = ()
 
     @property
     def node_count(self) -> int:
@@ -196,7 +225,7 @@ class LanePlan:
     @property
     def replicas_each_machine(self) -> int:
         """How many of its replicas share one machine; 1: each has its own."""
-        return self.offering.replicas_max(self.gpus_each_node) if self.node_count == 1 else 1
+        return self.room_on(self.offering)
 
     def machines(self, replicas: int) -> int:
         """Return how many machines so many replicas of one market take."""
@@ -205,7 +234,39 @@ class LanePlan:
     def machines_of(self, replicas: int) -> int:
         """Return how many machines so many replicas take, the on-demand ones first."""
         on_demand = min(replicas, self.on_demand)
-        return self.machines(on_demand) + self.machines(replicas - on_demand)
+        return (
+            sum(each.machines for each in self.bought(on_demand=on_demand, spot=replicas - on_demand)) * self.node_count
+        )
+
+    def bought(self, *, on_demand: int, spot: int) -> tuple[MachineCount, ...]:
+        """Return the machines under so many replicas of each market: those of the mix, and beyond it the lane's own type."""
+        found = self._filled(self.offering, Market.ON_DEMAND, on_demand)
+        found += self._filled(self.spot_offering or self.offering, Market.SPOT, spot)
+        return tuple(each for each, _ in found)
+
+    @property
+    def replicas_by_offering(self) -> tuple[tuple[Offering, int], ...]:
+        """Which offering is planned to carry how many of its replicas."""
+        found = self._filled(self.offering, Market.ON_DEMAND, self.on_demand)
+        found += self._filled(self.spot_offering or self.offering, Market.SPOT, self.spot)
+        return tuple((each.offering, replicas) for each, replicas in found)
+
+    def room_on(self, offering: Offering) -> int:
+        """Return how many of its replicas one machine of an offering carries; of those that span several, one a group."""
+        return offering.replicas_max(self.gpus_each_node) if self.node_count == 1 else 1
+
+    def _filled(self, own: Offering, market: Market, replicas: int) -> list[tuple[MachineCount, int]]:
+        """Return the machines of a market that so many replicas fill, with how many are on them."""
+        found: dict[str, tuple[MachineCount, int]] = {}
+        planned = [(each.offering, each.machines) for each in self.mix if each.offering.market is market]
+        for offering, most in (*planned, (own, replicas)):
+            taken = min(most, -(-replicas // self.room_on(offering)))
+            carried = min(replicas, taken * self.room_on(offering))
+            replicas -= carried
+            known, before = found.get(offering.key, (MachineCount(offering=offering, machines=0), 0))
+            if taken:
+                found[offering.key] = MachineCount(offering=offering, machines=known.machines + taken), before + carried
+        return list(found.values())
 
     @property
     def nodes(self) -> int:

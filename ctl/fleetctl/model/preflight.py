@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from fleetctl.model.catalogue import Offering
 from fleetctl.model.cpu_share import CpuShare
+from fleetctl.model.node import Mount
+from fleetctl.model.remote_weights import RemoteWeights
 
 
 class Verdict(StrEnum):
@@ -38,3 +40,6 @@ class PlannedNodes:
     gpu_memory_fraction: float = 0.0  # of each of them, that its engine takes; 0: not known
     node_count: int = 1  # machines that each replica spans, with these GPUs on each of them
     cpu: CpuShare | None = None  # of a machine without GPUs; None: whatever its engine takes
+    image: str = ""  # of its container; empty where its engine has none of its own
+    weights: RemoteWeights | None = None  # that each node fetches before its engine starts; None: none
+    mounts: tuple[Mount, ...] = ()  # of the machine, that its container sees; none where its engine has no image

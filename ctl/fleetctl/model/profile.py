@@ -14,6 +14,7 @@ from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.serving import PerformanceMode, Speculation
 from fleetctl.model.slo import LaneSlo
 from fleetctl.model.tiers import TierSpec
+from fleetctl.model.tls import TlsSpec, base_url
 from fleetctl.model.workflows import WorkflowsSpec
 
 
@@ -50,7 +51,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Which weights, in which precision. `path` is a local directory or GGUF file for a real engine; else the hub id is used."""
+    """Which weights, in which precision. `path` is a local directory, a GGUF file or a place in S3; else the hub id is used."""
 
     id: str
     quantization: Precision = Precision.BF16
@@ -140,9 +141,8 @@ class LaunchOverrides:
     env: dict[str, str] = field(default_factory=dict)
     hub_cache: str = ""  # the directory weights from the hub are kept in; empty: the engine's own
     image: str = ""  # in rendered files; empty: the engine's publisher's
-    volumes: tuple[
-        str, ...
-    ] = ()  # in rendered files, each `SOURCE:TARGET:ro` or `:rw`; a source is a path or a volume's name
+    # In rendered files, each `SOURCE:TARGET:ro` or `:rw`; a source is a path or a volume's name.
+    volumes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +197,7 @@ class LaneSpec(LaneRules):
     launch: LaunchOverrides = field(default_factory=LaunchOverrides)
     model: str = ""  # by its name; empty: the fleet's only one, or its first
     weights: WeightsSpec | None = None  # None: the model's
+    ttft_budget: dict[str, float] = field(default_factory=dict)  # s by name; what is before the gateway is off `slo`
 
     def own_model(self, model: ModelSpec) -> ModelSpec:
         """Return its model as this lane loads it."""
@@ -206,8 +207,7 @@ class LaneSpec(LaneRules):
 
     def serves_as(self, other: LaneSpec) -> bool:
         """Whether its replicas are from outside what another lane's are: the same engine, with the same model."""
-        seen, its = self.emulator.flavour, other.emulator.flavour
-        return (self.engine, seen, self.model) == (other.engine, its, other.model)
+        return (self.engine, self.emulator.flavour, self.model) == (other.engine, other.emulator.flavour, other.model)
 
     @property
     def max_model_len(self) -> int:
@@ -227,6 +227,7 @@ class CapacitySpec:
     max_nodes: int = 16
     calibration: str = ""  # by whose figures its GPU is planned; empty: gpus.yaml's
     gpu_usd_per_hour: float | None = None  # of one GPU, where the provider prices its offerings at nothing
+    limits: dict[str, int] = field(default_factory=dict)  # most machines of an instance type, by its name
 
 
 class ContextCap(StrEnum):
@@ -324,6 +325,7 @@ class GatewaySpec(RequestRules):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    tls: TlsSpec | None = None  # None: in clear
     processes: int = 1  # that share the port; of several each has its part of every limit
     port_is_given: bool = False  # by an option at `up`, which outlasts what the profile's file says
     api_keys: tuple[str, ...] = ()  # references: env:NAME or file:PATH; never the key itself
@@ -334,8 +336,7 @@ class GatewaySpec(RequestRules):
     @property
     def url(self) -> str:
         """The address clients give as their base URL, without its /v1."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return base_url(self.host, self.port, self.tls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,9 +362,7 @@ class Profile:
     gateway: GatewaySpec
     workflows: WorkflowsSpec | None = None  # None: each request is by itself
     tiers: tuple[TierSpec, ...] = ()  # highest first; empty: all requests are alike
-    provider_settings: dict[str, SettingValue] = field(
-        default_factory=dict
-    )  # by their names; what is not there is as ever
+    provider_settings: dict[str, SettingValue] = field(default_factory=dict)  # by name; the others are as ever
     host_choice: HostChoice = field(default_factory=HostChoice)  # where controller and gateway run
     other_models: tuple[ModelSpec, ...] = ()  # of a fleet that serves several, those after the first
 

@@ -72,10 +72,15 @@ class ReasonCode(StrEnum):
     SPOT_NOTICE = "spot-notice"
     NODE_NOTICE = "node-notice"  # the provider warns: rebalance, maintenance, not ready
     NODE_NOTICE_ENDED = "node-notice-ended"
+    RESTART = "restart"  # it leaves rotation for its engine's restart, which a person asked for
+    RESTART_LOST = "restart-lost"  # nobody knows whether the provider was told
+    RESTART_FAILED = "restart-failed"  # the provider could not
+    RESTARTED = "restarted"  # the provider has ended the old engine, another starts
     DRAINED = "drained"
     DRAIN_OVERDUE = "drain-overdue"
     STOP_REPEATED = "stop-repeated"
     DIED = "died"
+    EVICTED = "evicted"  # its node was ended by somebody else, and its engine worked
     ENDED = "ended"  # as it was asked
     NODE_ORPHANED = "node-orphaned"
     # Rollouts
@@ -93,11 +98,13 @@ class ReasonCode(StrEnum):
     UNVERIFIED = "unverified"  # no complete listing shows that nothing is left
     PROVIDER_TROUBLE = "provider-trouble"
     STATE_TROUBLE = "state-trouble"  # the state cannot be written or read
+    PROBES_LATE = "probes-late"  # the controller does not get round to all replicas in time
     GATEWAY_READY = "gateway-ready"
     GATEWAY_MISSING = "gateway-missing"
     GATEWAY_SILENT = "gateway-silent"
     GATEWAY_STARTED = "gateway-started"
     GATEWAY_SURPLUS = "gateway-surplus"
+    OBJECT_GONE = "object-gone"  # that the fleet was placed with: it is made again
     OPERATOR = "operator"  # a person asked for it
     OVERRIDE_ENDED = "override-ended"  # what a person had set until then
     FAILED = "failed"  # what was tried did not work

@@ -7,8 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from fleetctl.model.boot import BootStep
 from fleetctl.model.catalogue import Market, OfferingKey, Precision
 from fleetctl.model.engine_fault import EngineFaultKind
+from fleetctl.model.engine_restart import EngineRestart
 from fleetctl.model.node import Notice
 from fleetctl.model.reason import ReasonCode
 
@@ -28,18 +30,18 @@ class ReplicaState(StrEnum):
     @property
     def is_live(self) -> bool:
         """Whether it may still hold a node."""
-        return self not in _ENDED
+        return self not in ENDED_STATES
 
     @property
     def counts_as_capacity(self) -> bool:
         """Whether it serves, or will without anybody's doing."""
-        return self in _CAPACITY
+        return self in CAPACITY_STATES
 
 
-# Asked of every replica several times a tick.
-_ENDED = frozenset({ReplicaState.GONE, ReplicaState.FAILED})
+# Of every replica several times a tick it is asked which it is; a pass over all of them looks here by itself.
+ENDED_STATES = frozenset({ReplicaState.GONE, ReplicaState.FAILED})
 _STARTING = frozenset({ReplicaState.BOOTING, ReplicaState.WARMING})
-_CAPACITY = frozenset({ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY})
+CAPACITY_STATES = frozenset({ReplicaState.PENDING, ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class ReplicaCapacity:
     continues_streams: bool  # it can go on with what another replica has begun to say
     kv_tokens: int = 0  # of KV cache, as planned; 0: started before this was kept, or not known
     priority_sign: int = 0  # 1: it serves lower priorities first, -1: higher ones; 0: it does not look at them
+    caches_prefixes: bool = True  # it keeps prompts' KV for the next request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ class Replica:
     )
     fault: str = ""  # why it failed; empty while nothing is wrong and when it was asked to go
     fault_kind: EngineFaultKind | None = None  # of an order refused because its engine cannot be started
+    boot_steps: tuple[BootStep, ...] = ()  # of its start, once it was ready; empty: it was not, or before this was kept
+    restart: EngineRestart | None = None  # the last of its engine; None: there was none
 
     @property
     def requested_at(self) -> datetime:
@@ -118,6 +123,16 @@ class Replica:
     def is_recovering_in(self, state: ReplicaState) -> bool:
         """Whether it would be recovering in another state."""
         return self.ready_at is not None and state in _STARTING
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether its engine is started anew on its node, and has not been ready since."""
+        return self.restart is not None and self.restart.is_under_way and self.state in _STARTING
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether its engine has not been ready since it was started."""
+        return self.ready_at is None or self.is_restarting
 
     @property
     def has_address(self) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TAIL_SAMPLES_MIN = 100  # below that a P99 is only the maximum by another name
+_ROUNDING = 1e-6  # 0.29 of 100 is a little less than 29 in binary
 
 
 class Metric(StrEnum):
@@ -62,6 +68,7 @@ class LaneSlo:
     """A lane's promises."""
 
     targets: tuple[LatencyTarget, ...]
+    shed: float = 0.0  # the share of its requests that may be refused: those are good
 
     def limit_s(self, metric: Metric, percentile: float = 0.99) -> float | None:
         """Return the limit promised at exactly this percentile, or None."""
@@ -74,6 +81,15 @@ class LaneSlo:
         """Return the promise on this metric at its highest percentile, or None."""
         found = [t for t in self.targets if t.metric is metric]
         return max(found, key=lambda t: t.percentile) if found else None
+
+
+def covered_refusals(refused: int, *, allowance: float) -> int:
+    """Return how many refusals are good, as a shed allowance covers them; the only rule of it.
+
+    `allowance` is the share that may be refused times the requests that count in the window looked at, refusals among them. Of a
+    request half a one covers nothing, so that few requests never make a refusal good.
+    """
+    return min(refused, math.floor(allowance + _ROUNDING))
 
 
 class Validity(StrEnum):
@@ -99,6 +115,14 @@ class BreachKind(StrEnum):
     ERROR = "error"
     REFUSED = "refused"
     CAPPED = "capped"  # ended by a bound of the server's, in a lane that counts that as bad
+
+
+def less_covered(kinds: Mapping[str, int], covered: int) -> dict[str, int]:
+    """Return misses by BreachKind without the refusals that are covered."""
+    if not covered:
+        return dict(kinds)
+    left = {**kinds, BreachKind.REFUSED.value: kinds.get(BreachKind.REFUSED, 0) - covered}
+    return {kind: count for kind, count in left.items() if count}
 
 
 # Misses by gaps that were too long: an engine's steps, not its queue.

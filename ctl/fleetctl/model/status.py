@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleetctl.model.alert import Alert
+from fleetctl.model.boot import BootStep
 from fleetctl.model.budget import ErrorBudget
 from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.engine_fault import EngineFault
@@ -15,11 +16,14 @@ from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
 from fleetctl.model.observation import EngineSignals, StoreCondition
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.profile import Mode
 from fleetctl.model.reason import Reason, join_messages
 from fleetctl.model.replica import Replica
 from fleetctl.model.rollout import RolloutStatus
 from fleetctl.model.slo import LaneSlo, Validity
+from fleetctl.model.tls import ServedCertificate
+from fleetctl.model.traffic import ArrivalBurst
 from fleetctl.model.verdict import SloVerdict
 from fleetctl.model.workflow_figures import WorkflowSnapshot
 
@@ -52,6 +56,10 @@ class LaneStatus:
     failed_starts: int = 0  # in a row, until a replica becomes ready
     cannot_start: bool = False  # it fails the same way however often it is tried
     budget: ErrorBudget | None = None  # over the objective's window; None: nothing counted yet
+    # How bursty its arrivals of the last five minutes were, beside the plan's; None: the gateway is silent, or counts none.
+    arrivals: ArrivalBurst | None = None
+    image: PinnedImage | None = None  # that its next replica starts, by its digest; None: by a name, or it starts none
+    machine_image: PinnedImage | None = None  # of its next machine, by its id; None: as its provider finds it
 
     @property
     def reason(self) -> str:
@@ -68,7 +76,9 @@ class ReplicaStatus:
     in_flight: int
     is_outdated: bool = False  # it runs with other launch settings than its lane's next one would
     pending_reason: str = ""  # why its node does not run yet, in the provider's words
-    boot: BootProgress | None = None  # None: its node runs, or does not say
+    boot: BootProgress | None = None  # None: it has started, or nothing is said
+    boot_steps: tuple[BootStep, ...] = ()  # that its start has come to, or came to once it was ready
+    boot_concern: str = ""  # which phase takes longer than usual, and what to look at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +108,15 @@ class FleetStatus:
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
     controller_host: str = ""  # the machine of one that runs elsewhere, by a state that both see
+    controller_trouble: str = (
+        ""  # what keeps one from answering, and what to do, where it is not a process of this machine
+    )
     controller_stall: str = ""  # why its process does not progress, and for how long: "stopped", "hung"
     controller_failing_since: datetime | None = None  # it answers, and several ticks in a row have failed; see `reason`
     gateway_stall: str = ""
     gateway_loop: EventLoopLoad | None = None  # None: not known; of several the busiest
     gateways: tuple[GatewayStatus, ...] = ()  # each by itself, where there are several; empty: one alone
+    certificate: ServedCertificate | None = None  # that clients are served by; None: in clear, or it is not known
     store_condition: StoreCondition | None = None  # what keeps the controller from writing the state down
     workflows: WorkflowSnapshot | None = None  # None: its profile has none, or the gateway is silent
     overrides: Overrides = field(default_factory=Overrides)  # what people have set, frozen or cordoned

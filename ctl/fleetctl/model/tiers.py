@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.model.generation import GenerationSpec
@@ -60,13 +60,14 @@ def slo_of(lane: LaneSlo, tier: TierSpec) -> LaneSlo:
     if not own:
         return lane
     promised = dict.fromkeys(target.metric for target in lane.targets)
-    return LaneSlo(
+    return replace(
+        lane,
         targets=tuple(
             target
             for metric in promised
             for target in (tier.slo if metric in own else lane).targets
             if target.metric is metric
-        )
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What became of a part of the requests: of one tier's, or of one client's."""
+"""How requests arrived, and what became of a part of them: of one tier's, or of one client's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ from fleetctl.model.slo import Quantiles
 from fleetctl.model.verdict import PromiseFinding
 
 OTHERS = "(others)"  # the name of the row that sums up the clients too many to be shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispersion:
+    """How bursty arrivals are: indices of dispersion, the variance of their counts over the mean; 1 is Poisson."""
+
+    over_1s: float | None  # of counts of a second; null: too few to tell
+    over_10s: float | None  # of counts of ten seconds; null: too few to tell, as in a run under 100 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalBurst:
+    """How bursty a lane's offered requests were, each counted when it was due, beside what its plan stands on."""
+
+    measured: Dispersion
+    planned: Dispersion | None  # null: there is no plan, or it does not say
+    seconds: int  # of arrivals that were counted
+    exceeds_plan: bool  # surely (99 %) burstier than planned, over one second or over ten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ class SloFinding:
     missed: int  # samples over the limit; requests that were not good
     undecided: int = 0  # of the samples: requests cut short by the client before they were good or missed
     allowed: float  # the share of samples that may be
+    covered: int = 0  # refusals among the good requests: the lane's shed allowance covers them
+    shed: float = 0.0  # that allowance: the share of the samples that may be refused
     measured: (
         float | None
     )  # at the target's percentile, in its unit (seconds, but for rates and tokens); or the share of good requests
@@ -61,6 +63,9 @@ class PromiseFinding:
     is_sure: bool = False  # few samples decide nothing; of KEPT: whether they would have shown a miss
     samples: int  # good or missed
     missed: int
+    covered: int = 0  # of the good: refusals that the tier's shed allowance covers
+    refused: int = 0  # of the missed: refusals beyond it
+    shed: float = 0.0  # that allowance: the share of the samples that may be refused
     undecided: int = 0  # unfinished inside the limit: in no share
     allowed: float  # the share of samples that may be missed
 

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from fleetctl.errors import ConfigError, CredentialsError, StateError
-from fleetctl.object_stores.retrying import UnansweredError, until_answered
+from fleetctl.errors import ConfigError, StateDeniedError, StateError
+from fleetctl.object_stores.retrying import UnansweredError, UnreachedError, until_answered
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class S3Objects:
         self._prefix = f"{prefix}/" if prefix else ""
         self._deadline_s = deadline_s
         self._connected: Any = None
+        self._was_reached = False
 
     @property
     def location(self) -> str:
@@ -120,20 +121,40 @@ class S3Objects:
     def _trying(self, call: Callable[[], T]) -> T:
         """Make a call that changes nothing when made twice, until it is answered or the deadline is past."""
         return until_answered(
-            call, translate=self._translate, deadline_s=self._deadline_s, location=self.location,
-            hint="it is tried again; look at the network, and at AWS_ENDPOINT_URL_S3 where it is set",
+            lambda: self._answered(call), translate=self._translate, deadline_s=self._deadline_s, location=self.location,
+            hint="look at the network, and at AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL where they are set; then try again",
+            was_reached=self._was_reached,
         )  # fmt: skip
+
+    def _answered(self, call: Callable[[], T]) -> T:
+        """Return a call's result, and note whether anybody was reached."""
+        from botocore import exceptions as botocore
+
+        try:
+            found = call()
+        except botocore.ClientError:
+            self._was_reached = True
+            raise
+        self._was_reached = True
+        return found
 
     def _translate(self, exc: Exception) -> NoReturn:
         from botocore import exceptions as botocore
 
         if isinstance(exc, botocore.ClientError):
             self._translate_answer(exc)
+        # A role's credentials come from elsewhere too, which may be out of reach for a while.
+        of_credentials = (
+            botocore.NoCredentialsError, botocore.PartialCredentialsError, botocore.TokenRetrievalError,
+            botocore.CredentialRetrievalError, botocore.SSOError,
+        )  # fmt: skip
+        if isinstance(exc, of_credentials):
+            raise StateDeniedError(f"{self.location}: {exc}", hint="see `aws sts get-caller-identity`") from exc
         if isinstance(
-            exc, botocore.NoCredentialsError | botocore.PartialCredentialsError | botocore.TokenRetrievalError
+            exc, botocore.EndpointConnectionError | botocore.ConnectTimeoutError | botocore.ProxyConnectionError
         ):
-            raise CredentialsError(f"{self.location}: {exc}", hint="see `aws sts get-caller-identity`") from exc
-        if isinstance(exc, botocore.HTTPClientError | botocore.ResponseStreamingError):
+            raise UnreachedError(str(exc)) from exc
+        if isinstance(exc, botocore.HTTPClientError | botocore.ConnectionError | botocore.ResponseStreamingError):
             raise UnansweredError(str(exc)) from exc
         if isinstance(exc, botocore.BotoCoreError | ValueError):
             raise ConfigError(f"{self.location}: {exc}", hint="look at the AWS_ variables and ~/.aws/config") from exc
@@ -156,7 +177,7 @@ class S3Objects:
         if code in _PASSING or status in _PASSING:
             raise UnansweredError(message) from exc
         if code in _REFUSED or status == "403":
-            raise CredentialsError(
+            raise StateDeniedError(
                 message,
                 hint="it takes s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the prefix",
             ) from exc

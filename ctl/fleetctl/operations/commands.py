@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from fleetctl.errors import UnavailableError
 from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.reason import ReasonCode
 from fleetctl.paths import state_dir
 from fleetctl.ports.host import COMMAND_LOCK
+from fleetctl.ports.silence import SilenceReader
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -43,13 +45,21 @@ def journal_command(site: Site, fleet: str, *, subject: Subject, action: str, re
     return site.store.append((entry,))[0]
 
 
-def ensure_controller(site: Site, fleet: str) -> None:
+def ensure_controller(site: Site, fleet: str, *, within_s: float | None = None) -> None:
     """Return once the fleet's controller answers, or has done what was left to do. Raises UnavailableError.
 
     One that another machine keeps is left to it: it reads what was written with its next tick.
     """
-    if kept_elsewhere(site, fleet) is None:
-        site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet))
+    if kept_elsewhere(site, fleet) is not None:
+        return
+    try:
+        site.host.ensure_controller(fleet, is_wanted=lambda: _should_be_up(site, fleet), within_s=within_s)
+    except UnavailableError:
+        # Another machine's was quicker: the one that was started here has found its lease, and ended.
+        elsewhere = kept_elsewhere(site, fleet)
+        if elsewhere is None:
+            raise
+        site.tell(f"{fleet} is kept by the controller on {elsewhere.holder.host}, which began just before this one")
 
 
 def kept_elsewhere(site: Site, fleet: str) -> Lease | None:
@@ -60,6 +70,11 @@ def kept_elsewhere(site: Site, fleet: str) -> Lease | None:
     if lease is None or is_here(lease.holder):
         return None
     return lease if lease.is_living(site.clock.now()) else None
+
+
+def why_silent(site: Site, fleet: str) -> str:
+    """Return what keeps a fleet's controller from answering, where its host sees that from outside; empty: not known."""
+    return site.host.why_silent(fleet) if isinstance(site.host, SilenceReader) else ""
 
 
 def is_here(holder: LeaseHolder) -> bool:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from fleetctl.catalogue.kubernetes_parts import LIVEZ, TOKEN_HEADER
 from fleetctl.codec import encode
 from fleetctl.errors import FleetctlError, UnavailableError
+from fleetctl.model.gateway_process import LIVEZ, READYZ, TOKEN_HEADER
 from fleetctl.model.request_trace import TraceQuery
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class ControlEndpoint:
         application = web.Application(middlewares=[self._guarded], client_max_size=64 * 1024)
         router = application.router
         router.add_get(LIVEZ, self._livez)
+        router.add_get(READYZ, self._readyz)
         router.add_get("/v1/status", self._status)
         router.add_post("/v1/wake", self._wake)
         router.add_get("/v1/requests", self._requests)
@@ -103,7 +104,7 @@ class ControlEndpoint:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         """Answer who has the token; whether we live is said to everybody, as kubelet has none."""
-        if request.path == LIVEZ:
+        if request.path in (LIVEZ, READYZ):
             return await handler(request)
         given = request.headers.get(TOKEN_HEADER, "")
         if not hmac.compare_digest(given.encode(), (await asyncio.to_thread(self._wanted)).encode()):
@@ -127,6 +128,11 @@ class ControlEndpoint:
 
     async def _livez(self, _: web.Request) -> web.Response:
         return web.Response(text="ok") if self._is_alive() else web.Response(status=503, text="stands still")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """Say whether a controller is at work here: one that stands by, as another's lease holds, is not."""
+        found = await asyncio.to_thread(self._site.host.processes, self._fleet)
+        return web.Response(text="ok") if found.has_controller else web.Response(status=503, text="no controller here")
 
     async def _status(self, _: web.Request) -> web.Response:
         found = await asyncio.to_thread(self._site.host.status, self._fleet, deadline_s=_STATUS_S)

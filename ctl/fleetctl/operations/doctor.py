@@ -12,7 +12,7 @@ from fleetctl.operations.checks import Check
 from fleetctl.operations.garbage import tombstones_left
 from fleetctl.operations.machine_checks import check_installation, check_surroundings
 from fleetctl.operations.orphaned_processes import describe, orphaned_processes
-from fleetctl.operations.preflight import planned_nodes, provider_findings
+from fleetctl.operations.preflight import fleet_findings, planned_nodes, provider_findings
 from fleetctl.operations.profiles import find_profile, packaged_profiles
 from fleetctl.state.migrations import STEPS
 from fleetctl.state.shared import SharedStore
@@ -20,7 +20,8 @@ from fleetctl.state.shared import SharedStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fleetctl.model.preflight import PlannedNodes
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.operations.site import Site
 
@@ -124,26 +125,41 @@ def _network(site: Site) -> Iterator[Check]:
 def _providers(site: Site) -> Iterator[Check]:
     """Yield what the providers find that fleets and profiles here use, for the nodes those fleets should have."""
     for choice, nodes in _nodes_by_provider(site).values():
-        for finding in os_signals.run(provider_findings(site, choice, nodes)):
-            yield Check(
-                name=f"{choice}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint
-            )
+        yield from _checks(str(choice), os_signals.run(provider_findings(site, choice, nodes)))
+    for placed in _fleets_up(site):
+        profile = placed.profile
+        if not profile.host_choice.is_local:
+            nodes = planned_nodes(site, profile, placed.plan)
+            name = f"{profile.provider_choice} of {placed.fleet}"
+            yield from _checks(name, os_signals.run(fleet_findings(site, profile, nodes)))
+
+
+def _checks(of: str, findings: tuple[Finding, ...]) -> Iterator[Check]:
+    for finding in findings:
+        yield Check(name=f"{of}: {finding.name}", verdict=finding.verdict, found=finding.detail, advice=finding.hint)
 
 
 def _nodes_by_provider(site: Site) -> dict[str, tuple[ProviderChoice, tuple[PlannedNodes, ...]]]:
-    """Return by what they are called the providers, each with the settings of some fleet or profile, and their nodes."""
+    """Return by what they are called the providers, each with the settings of some fleet or profile, and their nodes.
+
+    Of fleets whose controller is on this machine: others' providers are looked at as from where those are.
+    """
     found: dict[str, tuple[ProviderChoice, tuple[PlannedNodes, ...]]] = {
         str(choice): (choice, ()) for choice in sorted(_profiles_providers(), key=str)
     }
-    try:
-        fleets = [desired for desired in site.store.fleets() if desired.phase is DesiredPhase.UP]
-    except FleetctlError:
-        fleets = []  # the state check reports it
-    for desired in fleets:
-        choice = desired.profile.provider_choice
-        nodes = planned_nodes(site, desired.profile, desired.plan)
-        found[str(choice)] = (choice, (*found.get(str(choice), (choice, ()))[1], *nodes))
+    for desired in _fleets_up(site):
+        if desired.profile.host_choice.is_local:
+            choice = desired.profile.provider_choice
+            nodes = planned_nodes(site, desired.profile, desired.plan)
+            found[str(choice)] = (choice, (*found.get(str(choice), (choice, ()))[1], *nodes))
     return found
+
+
+def _fleets_up(site: Site) -> list[Desired]:
+    try:
+        return [desired for desired in site.store.fleets() if desired.phase is DesiredPhase.UP]
+    except FleetctlError:
+        return []  # the state check reports it
 
 
 def _profiles_providers() -> Iterator[ProviderChoice]:

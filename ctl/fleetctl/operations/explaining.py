@@ -10,7 +10,7 @@ from fleetctl.core.explanation.effect import KeyQuery
 from fleetctl.core.explanation.registry import EXPLANATIONS
 from fleetctl.model.plan import Sizing
 from fleetctl.model.profile import ReplicaBounds
-from fleetctl.model.slo import LaneSlo, Metric
+from fleetctl.model.slo import Metric
 from fleetctl.operations.planning import try_planning
 from fleetctl.units import format_duration
 
@@ -65,14 +65,16 @@ class PlanExplanation:
     alternatives: tuple[Alternative, ...]
 
 
-async def explain_plan(site: Site, profile: Profile, plan: Plan, source: ProfileSource) -> PlanExplanation:
+async def explain_plan(
+    site: Site, profile: Profile, plan: Plan, source: ProfileSource, *, accepts_risk: bool = False
+) -> PlanExplanation:
     """Return each key of the profile that plays a part, in the language's order, and what changes nearby would do.
 
-    The alternatives are planned as the profile was; of prefill-only sizing there are none. Raises as `plan_profile`.
+    The alternatives are planned, and proved, as the profile was; of prefill-only sizing there are none. Raises as `plan_profile`.
     """
     return PlanExplanation(
         keys=explain_keys(profile, plan, source),
-        alternatives=tuple([each async for each in _alternatives(site, profile, plan)]),
+        alternatives=tuple([each async for each in _alternatives(site, profile, plan, accepts_risk=accepts_risk)]),
     )
 
 
@@ -136,7 +138,7 @@ def _inner(value: object) -> str:
     return f"[{text}]" if isinstance(value, list) else text
 
 
-async def _alternatives(site: Site, profile: Profile, plan: Plan) -> AsyncIterator[Alternative]:
+async def _alternatives(site: Site, profile: Profile, plan: Plan, *, accepts_risk: bool) -> AsyncIterator[Alternative]:
     if plan.sizing is not Sizing.FULL:
         return
     for lane in profile.lanes:
@@ -145,7 +147,13 @@ async def _alternatives(site: Site, profile: Profile, plan: Plan) -> AsyncIterat
             continue
         for change, changed in _changes(lane, planned):
             lanes = tuple(changed if each is lane else each for each in profile.lanes)
-            found = await try_planning(site, replace(profile, lanes=lanes), is_for_files=True)
+            found = await try_planning(
+                site,
+                replace(profile, lanes=lanes),
+                is_for_files=True,
+                proves=bool(plan.proof),
+                accepts_risk=accepts_risk,
+            )
             yield _alternative(plan, planned, change, found.plan, [error.message for error in found.errors])
 
 
@@ -157,7 +165,7 @@ def _changes(lane: LaneSpec, planned: LanePlan) -> Iterator[tuple[str, LaneSpec]
     if strictest is not None:
         looser = replace(strictest, limit_s=strictest.limit_s + TTFT_MORE_S)
         targets = tuple(looser if target == strictest else target for target in lane.slo.targets)
-        yield f"{looser.name} {format_duration(looser.limit_s)}", replace(lane, slo=LaneSlo(targets=targets))
+        yield f"{looser.name} {format_duration(looser.limit_s)}", replace(lane, slo=replace(lane.slo, targets=targets))
 
 
 def _alternative(plan: Plan, planned: LanePlan, change: str, other: Plan | None, refusals: list[str]) -> Alternative:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.certificates import whole_pem
 from fleetctl.model.host_choice import HostRecord
-from fleetctl.ports.host import STATUS_S, GatewayReach, HostPlace, RemoteHost
+from fleetctl.ports.host import STATUS_S, CertificateKeeper, GatewayReach, HostPlace, RemoteHost
 from fleetctl.ports.records import Collection, StoredRecord
+from fleetctl.ports.silence import SilenceReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -39,6 +41,8 @@ def record_of(profile: Profile) -> HostRecord:
         provider=profile.provider_choice,
         port=profile.gateway.port,
         address=profile.gateway.host,
+        gateways=profile.gateway.processes,
+        tls=profile.gateway.tls,
     )
 
 
@@ -86,9 +90,14 @@ class FleetHosts:
         """Exclude the others of this machine; what commands of several write is kept apart by the state."""
         return self._local.exclusive(fleet, operation=operation, wait_s=wait_s, on_wait=on_wait)
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Return once a controller answers. Raises UnavailableError."""
-        self._of(fleet).ensure_controller(fleet, is_wanted=is_wanted)
+        self._of(fleet).ensure_controller(fleet, is_wanted=is_wanted, within_s=within_s)
+
+    def why_silent(self, fleet: str) -> str:
+        """Return what keeps a fleet's controller from answering, where its host knows; empty: it does not."""
+        host = self._of(fleet)
+        return host.why_silent(fleet) if isinstance(host, SilenceReader) else ""
 
     def environment(self, fleet: str) -> FleetEnvironment | None:
         """Return what the fleet's processes are started with."""
@@ -97,6 +106,12 @@ class FleetHosts:
     def keep_environment(self, fleet: str, environment: FleetEnvironment | None) -> None:
         """Keep it where they run."""
         self._of(fleet).keep_environment(fleet, environment)
+
+    def keep_certificate(self, profile: Profile) -> None:
+        """Bring the gateway's certificate to a host that has none of this machine's files. Raises ConfigError, ProviderError."""
+        host, tls = self._of(profile.name), profile.gateway.tls
+        if tls is not None and not tls.secret and isinstance(host, CertificateKeeper):
+            host.keep_certificate(profile.name, whole_pem(tls.certificate, tls.key))
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what lives of the fleet."""
@@ -114,9 +129,17 @@ class FleetHosts:
         """Have the controller act now."""
         return self._of(fleet).wake(fleet)
 
+    def keeps_here(self, fleet: str) -> bool:
+        """Whether a fleet of a state elsewhere has its controller on this machine, as its lock tells: that state is not asked.
+
+        A state of this machine's own that cannot be read is what a command has to say, and nothing behind it.
+        """
+        return self._store().is_shared and self._local.processes(fleet).has_controller
+
     def status(self, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStatus:
-        """Return what the controller says."""
-        return self._of(fleet).status(fleet, deadline_s=deadline_s)
+        """Return what the controller says; one on this machine also while the state is out of reach."""
+        host = self._local if self.keeps_here(fleet) else self._of(fleet)
+        return host.status(fleet, deadline_s=deadline_s)
 
     def request_traces(self, fleet: str, query: TraceQuery) -> RequestTraces:
         """Return what the gateway remembers."""
@@ -175,7 +198,7 @@ class FleetHosts:
 
     def gateway_reach(self, fleet: str) -> GatewayReach | None:
         """Return how a fleet's gateway is reached that has no address of this machine; None: by its address."""
-        host = self._of(fleet)
+        host = self._local if self.keeps_here(fleet) else self._of(fleet)
         return host if isinstance(host, GatewayReach) else None
 
     def judged(self, profile: Profile, found: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from fleetctl.core.conditions import no_controller
+from fleetctl.core.conditions import no_controller, silent_controller
 from fleetctl.errors import NotFoundError, UnavailableError
 from fleetctl.model.action import EntryKind
 from fleetctl.model.desired import DesiredPhase
@@ -17,10 +17,9 @@ from fleetctl.model.plan import LanePlan
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
-from fleetctl.operations.commands import holds_nodes, kept_elsewhere
+from fleetctl.operations.commands import holds_nodes, kept_elsewhere, why_silent
 from fleetctl.operations.gateway_reach import gateway_reach
 from fleetctl.operations.lookup import fleet_names, known_fleet
-from fleetctl.operations.stored_status import stored_status
 from fleetctl.operations.subjects import subject_meant
 from fleetctl.ports.host import STATUS_S
 from fleetctl.spelling import suggest
@@ -46,6 +45,8 @@ def status(site: Site, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStat
     try:
         return _as_reached(site, site.host.status(fleet, deadline_s=deadline_s))
     except UnavailableError:
+        from fleetctl.operations.stored_status import stored_status  # all that decides, which a live status needs not
+
         return _as_reached(site, stored_status(site, known_fleet(site, fleet)))
 
 
@@ -64,6 +65,8 @@ def controller_absence(site: Site, fleet: str) -> str:
     if desired.phase is DesiredPhase.DOWN and not holds_nodes(site, fleet):
         return ""
     seen_at = lease.last_seen_at if lease is not None else None
+    if trouble := why_silent(site, fleet):
+        return silent_controller(trouble, at=site.clock.now(), seen_at=seen_at)
     return no_controller(fleet, desired.phase, at=site.clock.now(), seen_at=seen_at, has_gateway=processes.has_gateway)
 
 

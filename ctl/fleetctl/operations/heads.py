@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.codec import decode
 from fleetctl.environment import FleetEnvironment, controller_environment
-from fleetctl.errors import FleetctlError, NotFoundError
-from fleetctl.model.head import HeadSign, sign_key
+from fleetctl.errors import MAKE_ROOM, FleetctlError, NotFoundError, StateError
+from fleetctl.files import write_whole
+from fleetctl.model.head import CERTIFICATE, HeadRecord, HeadSign, order_key, sign_key
 from fleetctl.model.host_choice import HostRecord
 from fleetctl.operations.staying import keep, leave
+from fleetctl.paths import FleetPaths
 from fleetctl.ports.records import Collection, StoredRecord
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("fleetctl.head")
 _AGAIN_S = 5.0
 _ENVIRONMENT_S = 20.0
+_ADDRESS_S = 30.0
 _ENVIRONMENT = "environment"
 # Whoever took the fleet down ends its head at once; where that died on the way, the head ends itself.
 ABANDONED_S = 600.0
@@ -75,9 +78,11 @@ class _Upkeep:
         self._kept_s: float | None = None
         self._gone_s: float | None = None
         self._kept: FleetEnvironment | None = None
+        self._address = _KeptAddress(site, identity)
 
     def __call__(self, seconds: float) -> bool:
         now_s = self._site.clock.monotonic_s()
+        self._address.look(now_s)
         try:
             if self._kept_s is None or now_s - self._kept_s >= _ENVIRONMENT_S:
                 self._keep_environment()
@@ -116,6 +121,23 @@ class _Upkeep:
         if kept != self._kept:
             self._site.host.keep_environment(fleet, kept)
             self._kept = kept
+        self._keep_certificate(heads)
+
+    def _keep_certificate(self, heads: Heads) -> None:
+        """Have the gateway's certificate as a file of this machine, where the fleet has one; a renewed one replaces it."""
+        fleet, owner = self._identity.fleet, self._identity.owner
+        desired, paths = self._site.store.fleet(fleet), FleetPaths(fleet=fleet)
+        if desired is None or desired.profile.gateway.tls is None:
+            return
+        pem = asyncio.run(heads.secret(owner, fleet, CERTIFICATE))
+        if not pem:
+            raise NotFoundError(f"the certificate of {fleet} is not there yet", hint="`up` writes it")
+        try:
+            if not paths.certificate.exists() or paths.certificate.read_text() != pem:
+                paths.make()
+                write_whole(paths.certificate, pem.encode(), mode=0o600)
+        except OSError as exc:
+            raise StateError(f"{paths.certificate} cannot be written: {exc.strerror}", hint=MAKE_ROOM) from exc
 
     def _look_for_end(self, now_s: float) -> None:
         if self._site.store.fleet(self._identity.fleet) is not None:
@@ -125,6 +147,39 @@ class _Upkeep:
         if now_s - self._gone_s >= ABANDONED_S:
             _log.warning("fleet %s has been gone for %g s; this machine ends", self._identity.fleet, ABANDONED_S)
             self._is_over()
+
+
+class _KeptAddress:
+    """Takes the address that the fleet keeps for this head, while it is the newest: one that was replaced takes nothing back."""
+
+    def __init__(self, site: Site, identity: HeadIdentity) -> None:
+        self._site = site
+        self._identity = identity
+        self._looked_s: float | None = None
+        self._shown = ""
+
+    def look(self, now_s: float) -> None:
+        """Take it, at most every half a minute; a failure is logged and tried again."""
+        if self._looked_s is not None and now_s - self._looked_s < _ADDRESS_S:
+            return
+        self._looked_s = now_s
+        try:
+            text = self._taken()
+        except FleetctlError as exc:
+            text = f"the fleet's address does not lead here: {exc.message}"
+        if text != self._shown:
+            _log.warning("%s", text or "no address is kept for the fleet any more")
+            self._shown = text
+
+    def _taken(self) -> str:
+        fleet, number = self._identity.fleet, self._identity.number
+        heads = _heads(self._site, fleet)
+        order = self._site.store.find_record(Collection.HEADS, order_key(number), fleet=fleet)
+        newer = self._site.store.find_record(Collection.HEADS, order_key(number + 1), fleet=fleet)
+        if heads is None or order is None or newer is not None:
+            return ""
+        address = asyncio.run(heads.take_address(order.value_as(HeadRecord), self._identity.machine_id))
+        return f"the fleet's address {address} leads here" if address else ""
 
 
 # What stands in this machine's settings is true of it alone.

@@ -23,7 +23,7 @@ from fleetctl.model.subject import FLEET
 from fleetctl.operations.approval import check_plan
 from fleetctl.operations.audit import audited
 from fleetctl.operations.commands import ensure_controller, exclusive, holds_nodes, journal_command
-from fleetctl.operations.fleet_hosts import note_host
+from fleetctl.operations.fleet_hosts import FleetHosts, note_host
 from fleetctl.operations.fleets import status
 from fleetctl.operations.freezing import refuse_frozen
 from fleetctl.operations.lookup import known_fleet
@@ -37,6 +37,7 @@ from fleetctl.operations.readiness import (
     refuse_failing,
     refuse_final,
     refuse_superseded,
+    waiting_starts,
 )
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.variables import fleet_environment
@@ -84,16 +85,17 @@ def up(  # noqa: PLR0913  # what it guards against, each named
     max_cost_usd_per_hour: float | None = None,
     findings: tuple[Finding, ...] | None = None,
     override_freeze: bool = False,
+    timeout_s: float | None = None,
 ) -> UpResult:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
     `is_exact` guards a saved plan: it must have been made for this very profile. `findings` are those of a preflight
-    just made; left out, the provider is asked here. Raises ConfigError, BudgetExceededError, LockHeldError,
+    just made; left out, the provider is asked here. A controller that has yet to be placed is waited for `timeout_s` at most. Raises ConfigError, BudgetExceededError, LockHeldError,
     UnavailableError, NotFoundError (no such provider), ProviderError (its preflight finds that it would fail),
     FrozenError (it would change a frozen fleet).
     """
     with audited(site, "up", fleet=profile.name) as attempt:
-        result = _up(site, profile, plan, is_exact, max_cost_usd_per_hour, findings, override_freeze)
+        result = _up(site, profile, plan, is_exact, max_cost_usd_per_hour, findings, override_freeze, timeout_s)
         attempt.note(f"fleet: {result.change} as generation {result.desired.generation}")
     site.host.wake(profile.name)
     return result
@@ -107,6 +109,7 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
     max_cost_usd_per_hour: float | None,
     findings: tuple[Finding, ...] | None,
     override_freeze: bool,
+    timeout_s: float | None,
 ) -> UpResult:
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
     # Before the lock too, which leaves a directory: of a fleet that is refused for its port nothing is left.
@@ -116,7 +119,9 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
         _check_port(site, profile)
         result = _record(site, profile, plan, override_freeze=override_freeze)
         _keep_environment(site, result)
-        ensure_controller(site, profile.name)
+        if isinstance(site.host, FleetHosts):
+            site.host.keep_certificate(profile)
+        ensure_controller(site, profile.name, within_s=timeout_s)
     return result
 
 
@@ -149,8 +154,11 @@ def _check_port(site: Site, profile: Profile) -> None:
         site.host.check_port(profile.gateway.host, profile.gateway.port)
 
 
-def down(site: Site, fleet: str, *, override_freeze: bool = False) -> Desired:
-    """Have a fleet taken down; a dead controller is started to do it. Follow it with `follow_down`. Raises FrozenError."""
+def down(site: Site, fleet: str, *, override_freeze: bool = False, timeout_s: float | None = None) -> Desired:
+    """Have a fleet taken down; a dead controller is started to do it, which may take `timeout_s`. Follow it with `follow_down`.
+
+    Raises FrozenError.
+    """
     with audited(site, "down", fleet=fleet) as attempt, exclusive(site, fleet), os_signals.held():
         before = known_fleet(site, fleet)
         lanes = tuple(spec.name for spec in before.profile.lanes)
@@ -161,20 +169,26 @@ def down(site: Site, fleet: str, *, override_freeze: bool = False) -> Desired:
             attempt.note("fleet: up -> down")
             journal_command(site, fleet, subject=FLEET, action="down", reason="asked for by `down`")
         if not is_over(site, fleet):
-            ensure_controller(site, fleet)
+            ensure_controller(site, fleet, within_s=timeout_s)
     site.host.wake(fleet)
     return desired
 
 
 def follow_up(
-    site: Site, fleet: str, *, timeout_s: float, generation: int, revision: int | None = None
+    site: Site,
+    fleet: str,
+    *,
+    timeout_s: float,
+    since_s: float | None = None,
+    generation: int,
+    revision: int | None = None,
 ) -> Iterator[FleetStatus]:
     """Yield statuses until this generation of the fleet's record is in force, its rollout complete, and ready.
 
-    Raises RolloutFailedError as soon as its revision has failed, or somebody put another in its place; UnavailableError after `timeout_s`, or where the controller decides nothing, and EngineStartError as soon as it
+    Raises RolloutFailedError as soon as its revision has failed, or somebody put another in its place; UnavailableError after `timeout_s` (from `since_s`), or where the controller decides nothing, and EngineStartError as soon as it
     is certain that an engine cannot start by it; nothing is undone then.
     """
-    deadline_s = site.clock.monotonic_s() + timeout_s
+    deadline_s = (site.clock.monotonic_s() if since_s is None else since_s) + timeout_s
     while True:
         seen = status(site, fleet)
         yield seen
@@ -189,13 +203,14 @@ def follow_up(
             refuse_final(seen, generation=generation)
             refuse_failing(seen)
         if site.clock.monotonic_s() >= deadline_s:
-            failures = "".join(f"\n{line}" for line in failed_starts(seen, generation=generation))
+            why = (*failed_starts(seen, generation=generation), *waiting_starts(seen, generation=generation))
+            failures = "".join(f"\n{line}" for line in why)
             raise UnavailableError(
-                f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition)}{failures}",
+                f"fleet {fleet} is not ready after {timeout_s:g} s: {_why_not(lacking, condition, seen.reason)}{failures}",
                 hint=f"it goes on coming up; see why: fleetctl why -f {fleet}",
             )
         if condition.type is ConditionType.STALE:
-            ensure_controller(site, fleet)
+            ensure_controller(site, fleet, within_s=max(0.0, deadline_s - site.clock.monotonic_s()))
         site.clock.sleep_blocking(_POLL_S)
 
 
@@ -219,7 +234,7 @@ def follow_down(site: Site, fleet: str, *, timeout_s: float) -> Iterator[FleetSt
             _warn_of_remains(site, fleet, since)
             return
         if not processes.has_controller:
-            ensure_controller(site, fleet)
+            ensure_controller(site, fleet, within_s=max(0.0, deadline_s - site.clock.monotonic_s()))
         try:
             seen = status(site, fleet)
         except NotFoundError:
@@ -249,11 +264,12 @@ def _is_disk_full(seen: FleetStatus) -> bool:
     return seen.store_condition is not None and seen.store_condition.fault is StoreFault.DISK_FULL
 
 
-def _why_not(lacking: str, condition: Condition) -> str:
-    """Return what is missing, and what is the case with the fleet where that is not READY."""
+def _why_not(lacking: str, condition: Condition, reason: str) -> str:
+    """Return what is missing, what is the case with the fleet where that is not READY, and the controller's own reason."""
     if condition.type is ConditionType.READY or not condition.message:
         return lacking
-    return f"{condition.message} ({lacking})"
+    why = f"; {reason}" if reason and reason not in condition.message else ""
+    return f"{condition.message} ({lacking}){why}"
 
 
 def is_over(site: Site, fleet: str) -> bool:

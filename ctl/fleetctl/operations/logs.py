@@ -54,8 +54,10 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     def read(after: int | None, most: int) -> LogChunk:
         return os_signals.run(logs.read_log(owner=owner, fleet=fleet, replica_id=name, after=after, bytes_max=most))
 
-    # The log of a replica outlives its record: it is kept for days.
-    if not (_REPLICA.fullmatch(name) and read(None, 1).text):
+    # The log of a replica outlives its record: it is kept for days. Who is on record is not looked for in logs first, as each
+    # look may be a command on a machine.
+    is_on_record = any(record.id == name for record in site.store.replicas(fleet))
+    if not is_on_record and not (_REPLICA.fullmatch(name) and read(None, 1).text):
         _replica(site, fleet, name)
     return read
 

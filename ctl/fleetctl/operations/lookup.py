@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError, NotFoundError
 from fleetctl.model.desired import DesiredPhase
+from fleetctl.operations.fleet_hosts import FleetHosts
 from fleetctl.operations.orphaned_processes import no_fleet
 from fleetctl.ports.store import unknown_fleet
 from fleetctl.printable import printable
+from fleetctl.spelling import is_name
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -32,6 +34,15 @@ def chosen_fleet(site: Site, name: str = "") -> str:
     if len(names) > 1:
         raise ConfigError(f"there are {len(names)} fleets: {', '.join(names)}", hint="name one, or set FLEETCTL_FLEET")
     return names[0]
+
+
+def watched_fleet(site: Site, name: str = "") -> str:
+    """Return the name of the fleet somebody wants to look at; one that is kept here is known without its state.
+
+    So that its status is to be had while a shared state is out of reach. Raises NotFoundError, ConfigError.
+    """
+    is_here = bool(name) and is_name(name) and isinstance(site.host, FleetHosts) and site.host.keeps_here(name)
+    return name if is_here else chosen_fleet(site, name)
 
 
 def known_fleet(site: Site, fleet: str) -> Desired:

@@ -31,8 +31,22 @@ def multi_node_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
             yield ConfigError(
                 f"{what}, and provider {profile.provider} gives no groups of machines", hint=_HINT, key=key
             )
-        elif not site.engines(lane.engine).capabilities.multi_node:
-            yield ConfigError(f"{what}, and engine {lane.engine} runs on one machine only", hint=_HINT, key=key)
+        elif not _spans_machines(site, lane):
+            yield ConfigError(
+                f"{what}, and engine {_engine_of(site, lane)} runs on one machine only", hint=_HINT, key=key
+            )
+
+
+def _spans_machines(site: Site, lane: LaneSpec) -> bool:
+    """Whether one engine of the lane can lie over several machines, and so can the one it plays."""
+    started, visible = site.engines(lane.engine).capabilities, visible_engine(site.engines, lane).capabilities
+    return started.multi_node and visible.multi_node
+
+
+def _engine_of(site: Site, lane: LaneSpec) -> str:
+    """Return a lane's engine by its name, and by that of the one it plays."""
+    played = visible_engine(site.engines, lane).name
+    return lane.engine if lane.engine == played else f"{lane.engine}, which plays {played},"
 
 
 def layout_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
@@ -41,8 +55,7 @@ def layout_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
         rules = _of_engine(site, lane)
         for name, can in (("pipeline_parallel_local", rules.has_stages), ("data_parallel", rules.has_ranks)):
             if (getattr(lane.launch, name) or 1) > 1 and not can:
-                engine = visible_engine(site.engines, lane).name
-                who = lane.engine if lane.engine == engine else f"{lane.engine}, which plays {engine},"
+                who = _engine_of(site, lane)
                 yield ConfigError(
                     f"lane {lane.name}: {who} has no {name}",
                     hint="leave it out: replicas of their own are planned, and routed to one by one"
@@ -66,6 +79,6 @@ def _of_engine(site: Site, lane: LaneSpec, *, has_groups: bool = False) -> Layou
     return LayoutRules(
         has_stages=started.local_stages and visible.local_stages,
         has_ranks=started.data_parallel and visible.data_parallel,
-        spans_machines=has_groups and started.multi_node,
+        spans_machines=has_groups and _spans_machines(site, lane),
         has_fp8_kv=Precision.FP8 in started.kv_cache_precisions & visible.kv_cache_precisions,
     )

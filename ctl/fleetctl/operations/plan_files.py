@@ -76,7 +76,7 @@ async def price_now(site: Site, profile: Profile, plan: Plan) -> Plan:
     on_offer = priced(await offerings_now(site, profile.provider_choice), profile.capacity)
     sold = {offering.key: offering for offering in on_offer}
     lanes = tuple(_priced(lane, sold) for lane in plan.lanes)
-    cost = sum(lane.cost_usd_per_hour for lane in lanes)
+    cost = sum(lane.cost_usd_per_hour for lane in lanes) + plan.head_usd_per_hour
     factor = cost / plan.cost_usd_per_hour if plan.cost_usd_per_hour else 1.0
     return replace(
         plan, lanes=lanes, cost_usd_per_hour=cost, cost_usd_per_1m_tokens=plan.cost_usd_per_1m_tokens * factor
@@ -86,13 +86,15 @@ async def price_now(site: Site, profile: Profile, plan: Plan) -> Plan:
 def _priced(lane: LanePlan, sold: dict[str, Offering]) -> LanePlan:
     offering = _still_sold(lane.offering, sold)
     spot = _still_sold(lane.spot_offering, sold) if lane.spot_offering is not None else None
-    at_these = replace(lane, offering=offering, spot_offering=spot)
+    mix = tuple(replace(each, offering=_still_sold(each.offering, sold)) for each in lane.mix)
+    at_these = replace(lane, offering=offering, spot_offering=spot, mix=mix)
     cost = machines_usd_per_hour(at_these, on_demand=lane.on_demand, spot=lane.spot)
     factor = cost / lane.cost_usd_per_hour if lane.cost_usd_per_hour else 1.0
     return replace(
         lane,
         offering=offering,
         spot_offering=spot,
+        mix=mix,
         cost_usd_per_hour=cost,
         cost_usd_per_1m_tokens=lane.cost_usd_per_1m_tokens * factor,
     )

@@ -13,19 +13,30 @@ from fleetctl.catalogue.calibrations import calibrated
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
 from fleetctl.config.profile import profile_hash
-from fleetctl.config.trace import read_rows
+from fleetctl.config.trace_columns import read_columns
 from fleetctl.core.model_names import models_by_name
-from fleetctl.core.plan import RequestHints, TracedRequest, make_plan, search_fleet
+from fleetctl.core.plan import NOTHING_GIVEN, RequestHints, RuleInputs, TracedRequests, make_plan, search_fleet
 from fleetctl.engine_kit.flags import gpu_errors
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
-from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, ProviderError, ThrottledError
+from fleetctl.errors import (
+    ConfigError,
+    FleetctlError,
+    InfeasiblePlanError,
+    NotFoundError,
+    ProviderError,
+    ThrottledError,
+)
+from fleetctl.model.catalogue import OfferList
 from fleetctl.model.plan import Plan, Sizing
+from fleetctl.operations.breaking_burst import with_breaking_bursts
 from fleetctl.operations.engine_options import InstalledOptions, installed_options, planned_argument_errors
+from fleetctl.operations.gateway_tls import tls_errors
 from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.operations.proving import NO_PROOF, prove, with_risks
 from fleetctl.ports.engine import visible_engine
+from fleetctl.solver import solve
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -59,34 +70,39 @@ async def plan_profile(  # noqa: PLR0913  # the sizing's own inputs are three
     source: ProfileSource | None = None,
     is_for_files: bool = False,
     sizing: Sizing = Sizing.FULL,
-    service_time_s: float | None = None,
-    price_usd_per_hour: float | None = None,
+    rule: RuleInputs = NOTHING_GIVEN,
     proves: bool = False,
     accepts_risk: bool = False,
+    names_burst: bool = False,
+    is_live_only: bool = False,
 ) -> Plan:
     """Return the plan for a profile, on what its provider sells now. The trace, if it names one, is read here.
 
-    `service_time_s` and `price_usd_per_hour` are the prefill-only rule's own inputs; `source` says where messages are to
+    Where the provider cannot be asked, its packaged list is planned by, with a caution; not if `is_live_only`, when nodes
+    are about to be created by the plan.
+
+    `rule` are the prefill-only rule's own inputs; `source` says where messages are to
     find the profile's keys; `proves` has what was planned simulated, and replicas added or taken until it holds, and
-    `accepts_risk` holds promises at the points of forecasts. Raises ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError, ProviderError.
+    `accepts_risk` holds promises at the points of forecasts; `names_burst` has it simulated under ever burstier arrivals. Raises ConfigError, NotFoundError, InfeasiblePlanError, BudgetExceededError, ProviderError.
     """
-    if sizing is Sizing.FULL and not (service_time_s is None and price_usd_per_hour is None):
+    if sizing is Sizing.FULL and rule != NOTHING_GIVEN:
         raise ConfigError(
-            "a service time and a price are inputs of prefill-only sizing; full sizing computes the one and "
-            "reads the other from the provider",
+            "a service time, a price and a step to round up to are inputs of prefill-only sizing; full sizing computes "
+            "the first, reads the second from the provider, and rounds nothing",
             hint="add --sizing prefill-only, or leave them out",
         )
-    _check_positive("service time", service_time_s)
-    _check_positive("price", price_usd_per_hour)
+    _check_positive("service time", rule.service_time_s)
+    _check_positive("price", rule.price_usd_per_hour)
     found = await try_planning(
         site,
         profile,
         is_for_files=is_for_files,
         sizing=sizing,
-        service_time_s=service_time_s,
-        price_usd_per_hour=price_usd_per_hour,
+        rule=rule,
         proves=proves,
         accepts_risk=accepts_risk,
+        names_burst=names_burst,
+        is_live_only=is_live_only,
     )
     if found.plan is None:
         raise placed(found.errors, source)
@@ -99,10 +115,11 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
     *,
     is_for_files: bool = False,
     sizing: Sizing = Sizing.FULL,
-    service_time_s: float | None = None,
-    price_usd_per_hour: float | None = None,
+    rule: RuleInputs = NOTHING_GIVEN,
     proves: bool = False,
     accepts_risk: bool = False,
+    names_burst: bool = False,
+    is_live_only: bool = False,
 ) -> Planning:
     """Return the plan, or every reason why there is none: what `validate` reports and `plan` and `up` refuse.
 
@@ -113,30 +130,44 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
     except FleetctlError as error:
         return Planning(plan=None, errors=tuple(error.parts))
     installed = _installed(site, profile)
-    errors = [*profile_errors(site, profile, catalogue, installed), *([] if is_for_files else keyring_errors(profile))]
+    errors: list[FleetctlError] = [*profile_errors(site, profile, catalogue, installed)]
+    if not is_for_files:
+        errors += [*keyring_errors(profile), *tls_errors(profile, site.clock.now())]
     plan: Plan | None = None
+    left_out: tuple[str, ...] = ()
     try:
         head_usd_per_hour, caution = await _head_price(site, profile)
-        inputs = await _inputs(site, profile, catalogue, head_usd_per_hour)
+        sold = await (_sold_now if is_live_only else sold_or_listed)(site, profile)
+        left_out = sold.cautions if sold.is_live else ()
+        inputs = await _inputs(site, profile, catalogue, head_usd_per_hour, sold.offerings)
         if sizing is Sizing.FULL:
-            searched = search_fleet(profile, **inputs, accepts_risk=accepts_risk)
+            searched = search_fleet(profile, **inputs, solve=solve, accepts_risk=accepts_risk)
             if proves and not errors and not os.environ.get(NO_PROOF):
-                plan = prove(searched, inputs["trace_rows"], accepts_risk=accepts_risk)
+                rows = inputs["trace_rows"]
+                plan = prove(searched, rows, accepts_risk=accepts_risk)
+                if names_burst:
+                    slowdown = {} if accepts_risk else searched.slowdowns()
+                    plan = with_breaking_bursts(plan, profile, rows, slowdown)
             else:
                 plan = with_risks(searched.plan(), profile, accepts_risk=accepts_risk)
         else:
-            plan = make_plan(
-                profile, **inputs, sizing=sizing, service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour
-            )
-        plan = replace(plan, cautions=(*plan.cautions, caution)) if caution else plan
+            plan = make_plan(profile, **inputs, sizing=sizing, rule=rule)
+        plan = replace(plan, cautions=(*plan.cautions, *sold.cautions, *filter(None, [caution])))
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
-        errors += [part for part in error.parts if part.message not in known]
+        errors += [_with_left_out(part, left_out) for part in error.parts if part.message not in known]
     if errors or plan is None:
         return Planning(plan=None, errors=tuple(errors))
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
     refused = (*_gpu_errors(site, profile, plan), *planned_argument_errors(site, profile, plan, installed))
     return Planning(plan=None if refused else plan, errors=refused)
+
+
+def _with_left_out(error: FleetctlError, left_out: tuple[str, ...]) -> FleetctlError:
+    """Return an error whose hint says what capacity there is of which no replica can have any, where no plan was found."""
+    if isinstance(error, InfeasiblePlanError):
+        error.hint = "; ".join(filter(None, [error.hint, *left_out]))
+    return error
 
 
 async def _head_price(site: Site, profile: Profile) -> tuple[float, str]:
@@ -163,19 +194,21 @@ class _Inputs(TypedDict):
     catalogue: Catalogue
     offerings: tuple[Offering, ...]
     profile_hash: str
-    trace_rows: list[TracedRequest] | None
+    trace_rows: TracedRequests | None
     whole_contexts: frozenset[str]
     emulated: frozenset[str]
     layouts: Mapping[str, LayoutRules]
     head_usd_per_hour: float
 
 
-async def _inputs(site: Site, profile: Profile, catalogue: Catalogue, head_usd_per_hour: float) -> _Inputs:
+async def _inputs(
+    site: Site, profile: Profile, catalogue: Catalogue, head_usd_per_hour: float, offerings: tuple[Offering, ...]
+) -> _Inputs:
     return _Inputs(
         model_card=resolve_model(profile.model, catalogue),
         other_models={model.name: resolve_model(model, catalogue) for model in profile.other_models},
         catalogue=catalogue,
-        offerings=await offerings_now(site, profile.provider_choice),
+        offerings=offerings,
         profile_hash=profile_hash(profile),
         trace_rows=traced_requests(profile),
         whole_contexts=_whole_contexts(site, profile),
@@ -198,6 +231,34 @@ def _installed(site: Site, profile: Profile) -> Mapping[tuple[str, str], Install
         return installed_options(site, profile)
     except NotFoundError:
         return {}
+
+
+async def _sold_now(site: Site, profile: Profile) -> OfferList:
+    """Return what a profile's provider sells now, by its own word alone. Raises ProviderError."""
+    choice = profile.provider_choice
+    provider = site.provider(choice)
+    offerings = await what_is_sold(site, choice, provider, provider.offerings)
+    capacity = provider.capabilities.left_out
+    left_out = capacity.left_out if capacity is not None else ()
+    return OfferList(offerings=offerings, source="the provider", cautions=left_out)
+
+
+async def sold_or_listed(site: Site, profile: Profile) -> OfferList:
+    """Return what a profile's provider sells now; what its packaged list has where it cannot be asked. Raises ProviderError."""
+    lists = site.provider(profile.provider_choice).capabilities.offer_lists
+    try:
+        return await _sold_now(site, profile)
+    except ProviderError:
+        if lists is None:
+            raise
+        listed = await lists.offer_list()
+        if listed.is_live or not listed.offerings:
+            raise
+    # Which zones sell a listed type nobody knows: those that the profile names are taken at its word.
+    zones = profile.capacity.zones or ("",)
+    sold = tuple(replace(each, zone=each.zone or zone) for each in listed.offerings for zone in zones)
+    caution = f"planned by {listed.source}: `up` asks the provider itself, and may plan otherwise"
+    return replace(listed, offerings=sold, cautions=(*listed.cautions, caution))
 
 
 async def offerings_now(site: Site, choice: ProviderChoice) -> tuple[Offering, ...]:
@@ -247,19 +308,18 @@ def _check_positive(name: str, value: float | None) -> None:
         raise ConfigError(f"the {name} must be more than zero")
 
 
-def traced_requests(profile: Profile) -> list[TracedRequest] | None:
+def traced_requests(profile: Profile) -> TracedRequests | None:
     """Return the requests of the profile's trace, to plan by; None: it names none. Raises ConfigError, NotFoundError."""
     if not profile.workload.trace:
         return None
     own = models_by_name(profile.models) if profile.other_models else {}
-    rows = read_rows(Path(profile.workload.trace), models=own)
-    return [
-        TracedRequest(
-            arrival_s=row.arrival_s,
-            prompt_tokens=row.prompt_tokens,
-            output_tokens=row.output_tokens,
-            cached_tokens=row.cached_prefix_tokens,
-            hints=RequestHints(own.get(row.model, ""), row.lane or "", row.stream, row.batch),
-        )
-        for row in rows
-    ]
+    found = read_columns(Path(profile.workload.trace), models=own)
+    return TracedRequests(
+        arrival_s=found.arrival_s,
+        prompt_tokens=found.prompt_tokens,
+        output_tokens=found.output_tokens,
+        cached_tokens=found.cached_tokens,
+        hints=[RequestHints(own.get(mark.model, ""), mark.lane, mark.stream, mark.batch) for mark in found.marks],
+        hint_of=found.mark_of,
+        peak_rps=found.peak_rps,
+    )

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from fleetctl.engine_kit.containers import container_launch
 from fleetctl.engine_kit.cpu_shares import cpu_share
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.preflight import Finding, PlannedNodes, Verdict
+from fleetctl.model.remote_weights import remote_weights
 from fleetctl.operations.checkpoint_code import code_findings
 from fleetctl.operations.engine_options import consulted, options_findings
 from fleetctl.operations.engine_versions import flags_findings, program_findings
 from fleetctl.operations.fleet_hosts import FleetHosts
 from fleetctl.operations.formats import format_findings
+from fleetctl.operations.gateway_tls import tls_findings
 from fleetctl.operations.hub_weights import weights_findings
+from fleetctl.operations.places import PLACE, place_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,11 +41,18 @@ async def preflight(site: Site, profile: Profile, plan: Plan) -> tuple[Finding, 
         *format_findings(plan),
         *weights_findings(site, profile, plan),
         *code_findings(site, profile, plan),
+        *tls_findings(profile, site.clock.now()),
     )
-    found = await provider_findings(site, profile.provider_choice, planned_nodes(site, profile, plan))
+    found = await fleet_findings(site, profile, planned_nodes(site, profile, plan))
+    return (*here, *await place_findings(site, profile), *found)
+
+
+async def fleet_findings(site: Site, profile: Profile, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
+    """Return what a profile's provider finds for these nodes, as it is from where its controller and gateway are."""
+    found = await provider_findings(site, profile.provider_choice, nodes)
     if not profile.host_choice.is_local and isinstance(site.host, FleetHosts):
-        found = await asyncio.to_thread(site.host.judged, profile, found)
-    return (*here, *found)
+        return await asyncio.to_thread(site.host.judged, profile, found)
+    return found
 
 
 async def provider_findings(site: Site, choice: ProviderChoice, nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
@@ -62,9 +73,13 @@ def planned_nodes(site: Site, profile: Profile, plan: Plan) -> tuple[PlannedNode
 
 
 def refuse_failures(profile: Profile, nodes: Iterable[PlannedNodes], findings: tuple[Finding, ...]) -> None:
-    """Refuse to create nodes over a failure; what is up already may stay as it is. Raises ProviderError."""
+    """Refuse to create nodes over a failure, and to keep from elsewhere those that are up; else these may stay as they are.
+
+    Raises ProviderError.
+    """
     failures = [finding for finding in findings if finding.verdict is Verdict.FAIL]
-    if failures and any(each.to_create for each in nodes):
+    is_elsewhere = any(finding.name == PLACE for finding in failures)
+    if is_elsewhere or (failures and any(each.to_create for each in nodes)):
         what = "; ".join(f"{finding.name}: {finding.detail}" for finding in failures)
         hints = dict.fromkeys(finding.hint for finding in failures if finding.hint)
         raise ProviderError(f"provider {profile.provider} would fail: {what}", hint="; ".join(hints))
@@ -87,9 +102,13 @@ def _unknown(detail: str, hint: str = "") -> Finding:
 
 
 def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[PlannedNodes]:
-    sold = [(lane.offering, lane.on_demand), (lane.spot_offering or lane.offering, lane.spot)]
+    sold = lane.replicas_by_offering
     missing = max(0, lane.replicas - _replicas_there(site, plan.fleet, lane.lane))
-    gpu_count = lane.gpus_each_node if _uses_gpus(site, profile, plan, lane) else 0
+    engine, spec = site.engines(lane.engine), profile.lane(lane.lane)
+    # Only the command says whether it needs any GPU, and what it mounts; where it listens is without meaning here.
+    command = engine.launch(plan=plan, lane=spec, lane_plan=lane, host="127.0.0.1", port=1)
+    container = container_launch(engine, command, spec, lane.launch)
+    gpu_count = lane.gpus_each_node if command.uses_gpus else 0
     found = []
     for offering, count in sold:
         to_create = min(count, missing)
@@ -103,6 +122,9 @@ def _of_lane(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> list[P
                 node_count=lane.node_count,
                 gpu_memory_fraction=lane.launch.gpu_memory_utilization if gpu_count else 0.0,
                 cpu=cpu_share(site.engines, plan, lane, profile.control.rollout),
+                weights=remote_weights(lane.launch.model),
+                image=container.image if container is not None else "",
+                mounts=container.mounts if container is not None else (),
             )
             found.append(nodes)
     return found
@@ -113,10 +135,3 @@ def _replicas_there(site: Site, fleet: str, lane: str) -> int:
     if desired is None or desired.phase is not DesiredPhase.UP:
         return 0
     return sum(r.lane == lane and r.state.counts_as_capacity for r in site.store.replicas(fleet))
-
-
-def _uses_gpus(site: Site, profile: Profile, plan: Plan, lane: LanePlan) -> bool:
-    engine = site.engines(lane.engine)
-    # Only the command says whether it needs any; where it listens is without meaning here.
-    spec = profile.lane(lane.lane)
-    return engine.launch(plan=plan, lane=spec, lane_plan=lane, host="127.0.0.1", port=1).uses_gpus

@@ -20,6 +20,7 @@ from fleetctl.operations.weights_errors import (
     format_errors,
     model_key,
     other_model_errors,
+    remote_weights_errors,
 )
 from fleetctl.ports.engine import visible_engine
 
@@ -40,6 +41,7 @@ def profile_errors(
     errors = (
         *_collected(("provider",), lambda: _provider_errors(site, profile)),
         *_collected(("provider",), lambda: multi_node_errors(site, profile)),
+        *_collected(("provider",), lambda: remote_weights_errors(site, profile)),
         *_collected(("lanes",), lambda: layout_errors(site, profile)),
         *_collected(("lanes",), lambda: _flag_errors(profile, installed)),
         *_collected(("lanes",), lambda: _launch_errors(site, profile, installed)),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import index_of_dispersion
 from fleetctl.core.plan.checks import describe
-from fleetctl.core.plan.dispersion import index_of_dispersion
 from fleetctl.core.plan.evidence import TailEstimate, clumping, missed_upper, tail_estimate
 from fleetctl.model.plan import LaneProof
-from fleetctl.model.slo import Metric
+from fleetctl.model.slo import BreachKind, Metric, covered_refusals, less_covered
 from fleetctl.units import format_duration, format_fraction
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class SimulatedEvidence:
     objective: float
     offered: int
     missed: Counter[str]  # by kind
+    covered: int  # refusals that are good, as the lane's shed allowance covers them
     missed_upper: float  # of another load as long
     ttft: TailEstimate | None  # the P99; None: nothing streamed
     ttft_p50_s: float
@@ -91,19 +92,23 @@ class SimulatedEvidence:
 
 
 def lane_evidence(
-    lane: LaneSpec, profile: Profile, load: ProofLoad, runs: Sequence[LaneSamples], *, replicas: int, kept: float
+    lane: LaneSpec, profile: Profile, load: ProofLoad, runs: Sequence[LaneSamples], *, replicas: int
 ) -> SimulatedEvidence:
-    """Return what the runs of a load show of a lane; `kept` is the share of its requests that arrived."""
+    """Return what the runs of a load show of a lane."""
     requests, stretches, begins_s = [], [], 0.0
     for run, length_s in zip(runs, load.run_s, strict=True):
         requests += [(begins_s + each.started_s, each) for each in run.requests]
-        arrived = [begins_s + each.started_s for each in run.requests]
+        arrived = [begins_s + at_s for at_s in run.arrived_s]
         stretches.append((begins_s + load.warm_s, begins_s + length_s, arrived))
         begins_s += math.ceil(length_s / 10.0 + 1) * 10.0
     ttft = [(at, each.ttft_s) for at, each in requests if each.ttft_s is not None]
     promised, itl = lane.slo.strictest(Metric.TTFT), lane.slo.strictest(Metric.ITL)
     missed = Counter(each.missed for _, each in requests if each.missed)
     clumps = clumping([at for at, each in requests if each.missed], [(at, 0.0) for at, _ in requests])
+    clumps = 0.5 if load.is_traced else clumps  # of a trace it is its own worst
+    allowance = lane.slo.shed * len(requests)
+    covered = covered_refusals(missed[BreachKind.REFUSED], allowance=allowance)
+    every, left = missed.total(), Counter(less_covered(missed, covered))
     objective = profile.objective.fraction
     share = max(objective, promised.percentile) if promised is not None else objective
     median = tail_estimate(ttft, 0.5)
@@ -112,8 +117,10 @@ def lane_evidence(
         replicas=replicas,
         objective=objective,
         offered=len(requests),
-        missed=missed,
-        missed_upper=missed_upper(missed.total()) if load.is_traced else missed_upper(missed.total(), clumps),
+        missed=left,
+        # Another stretch may refuse more of its requests than are covered.
+        missed_upper=max(missed_upper(left.total(), clumps), missed_upper(every, clumps) - allowance),
+        covered=covered,
         ttft=tail_estimate(ttft, 0.99),
         ttft_p50_s=median.point_s if median is not None else 0.0,
         ttft_held=tail_estimate(ttft, share) if promised is not None else None,
@@ -122,8 +129,8 @@ def lane_evidence(
         itl_limit_s=itl.limit_s if itl is not None else math.inf,
         e2e_p99_s=max((run.e2e.p99_s for run in whole), default=0.0),
         running=fmean([run.running for run in whole]) if whole else 0.0,
-        dispersion_1s=index_of_dispersion(stretches, 1.0) if kept == 1.0 else None,
-        dispersion_10s=index_of_dispersion(stretches, 10.0) if kept == 1.0 else None,
+        dispersion_1s=index_of_dispersion(stretches, 1.0),
+        dispersion_10s=index_of_dispersion(stretches, 10.0),
         is_traced=load.is_traced,
     )
 
@@ -155,6 +162,7 @@ def proven_lane(lane: LanePlan, point: SimulatedEvidence, slow: SimulatedEvidenc
         replicas=point.replicas,
         offered=point.offered,
         good_share=point.good_share,
+        covered=point.covered,
         good_share_low=slow.good_share_low,
         dispersion_1s=point.dispersion_1s,
         dispersion_10s=point.dispersion_10s,

@@ -6,31 +6,41 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import is_dispersion_exact
+from fleetctl.core.plan.assemble import later
 from fleetctl.core.plan.checks import Failure
 from fleetctl.core.plan.proven import ProvenCount
-from fleetctl.errors import InfeasiblePlanError
+from fleetctl.core.ttft_budget import as_held, inside_s
+from fleetctl.errors import BudgetExceededError, InfeasiblePlanError
 from fleetctl.model.desired import Desired, DesiredPhase
 from fleetctl.model.plan import Constraint, Plan
 from fleetctl.model.profile import Profile, ReplicaBounds
 from fleetctl.model.slo import Metric
+from fleetctl.model.traffic import Dispersion
 from fleetctl.operations.proof_figures import SimulatedEvidence, lane_evidence, lane_risks, proven_lane
-from fleetctl.operations.proof_load import ProofLoad, proof_load
-from fleetctl.sim.sampled import sample_fleet
+from fleetctl.operations.proof_load import DrawnRun, ProofLoad, proof_load
+from fleetctl.sim.sampled import EnteredRun, LaneMemo, entered_lanes, sample_fleet
 from fleetctl.sim.scenario import SimulationSpec, paced
 from fleetctl.sim.world import EPOCH
 from fleetctl.units import format_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fleetctl.core.plan import FleetSearch, TracedRequest
+    from fleetctl.load.trace import Arrival
     from fleetctl.model.plan import LanePlan
 
 NO_PROOF = "FLEETCTL_NO_PROOF"  # set to anything: no plan is simulated
 REQUESTS = 4000  # of one simulation, about: a second of computing
 _PASSES_MAX = 7
+_KINDS_MAX = 3  # of replicas that are tried for lanes which the cheapest do not carry
 _SLICE_REPLICAS_MIN = 6  # of a larger pool, as many as keep most of what pooling gains
 _SLICE_REQUESTS = 9000
+# Of a lane that is to have many more than its load needs, so many are given all of its requests first, or three times what the closed
+# form finds: what holds there holds with the more that share the same load. To route among a thousand takes twenty times as long.
+_CROWDED_REPLICAS_MIN = 50
+_CROWDED_TIMES = 3
 _WARM_S_MIN, _WARM_S_MAX = 5.0, 20.0
 _MORE, _FEWER = 1.25, 0.8  # of the count, while only one side is known
 _FAR, _MORE_FROM_FAR = 4.0, 1.6  # times as many missed as may be: the count is far off
@@ -67,15 +77,34 @@ def prove(
     """Return the plan with the fewest replicas that a simulation shows to keep every promise, and what it measured as forecast.
 
     Engines step as much slower as the step model has been wrong on data it was not fitted to, with `accepts_risk` at
-    its point; emulated ones step by the model. Deterministic. Raises InfeasiblePlanError where no count within reach
-    holds, BudgetExceededError.
+    its point; emulated ones step by the model. Where no count within reach holds, the next cheapest kinds of replica are
+    tried. Deterministic. Raises InfeasiblePlanError of the cheapest where none of them holds either, BudgetExceededError.
     """
+    refused: list[InfeasiblePlanError] = []
+    for _ in range(_KINDS_MAX):
+        try:
+            return _prove(searched, rows, accepts_risk=accepts_risk, requests=requests)
+        except InfeasiblePlanError as error:
+            refused.append(error)
+            lane = next((each.name for each in searched.profile.lanes if error.key[:2] == ("lanes", each.name)), None)
+            if lane is None:
+                break
+        try:
+            searched = searched.without(lane)
+        except (InfeasiblePlanError, BudgetExceededError):
+            break
+    raise refused[0]
+
+
+def _prove(searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accepts_risk: bool, requests: int) -> Plan:
+    """Prove the kinds of replica that were chosen. Raises InfeasiblePlanError, BudgetExceededError."""
     profile, plan = searched.profile, searched.plan()
     if any(lane.offering.is_on_cpu for lane in plan.lanes) or profile.workflows is not None:
         return plan  # nothing is forecast of the one, and no trace of calls is given of the other
     load = proof_load(profile, rows, requests_max=requests, warm_s=warm_s(plan))
     slowdown = {} if accepts_risk else searched.slowdowns()
-    laboratory = Laboratory(profile=profile, plan=plan, load=load)
+    crowds = {o.lane.name: max(_CROWDED_REPLICAS_MIN, _CROWDED_TIMES * o.result.needed) for o in searched.chosen}
+    laboratory = Laboratory(profile=profile, plan=plan, load=load, crowds=crowds)
     counts = _counts(searched, plan)
     for _ in range(_PASSES_MAX):
         trying = {lane: count.tried for lane, count in counts.items()}
@@ -125,7 +154,12 @@ class Laboratory:
     profile: Profile
     plan: Plan
     load: ProofLoad
+    crowds: dict[str, int] = field(default_factory=dict)  # lane -> how many replicas are tried with the load of more
     known: dict[tuple[object, ...], dict[str, SimulatedEvidence]] = field(default_factory=dict)
+    lanes: LaneMemo = field(default_factory=dict)
+    entered: list[EnteredRun] = field(
+        default_factory=list
+    )  # the load's runs, once a part of a lane's requests was simulated
 
     def simulated(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, SimulatedEvidence]:
         """Return what so many replicas of each lane make of the load, their steps `slowdown` times as long."""
@@ -135,11 +169,25 @@ class Laboratory:
         return self.known[key]
 
     def _simulate(self, counts: dict[str, int], slowdown: dict[str, float]) -> dict[str, SimulatedEvidence]:
-        """Of a large pool a part is simulated, with as much of the load."""
-        profile, load = self.profile, self.load
-        slices = {lane: _slice(count, load) for lane, count in counts.items()}
+        """Of a large pool a part is simulated, with as much of the load, or with all of it where that holds."""
+        slices = {lane: _slice(count, self.load) for lane, count in counts.items()}
         kept = {lane: slices[lane] / count for lane, count in counts.items() if slices[lane] < count}
-        desired, spec = self._fleet(slices), paced(profile, SimulationSpec(settled=slices))
+        crowded = {
+            lane: self.crowds[lane] for lane, n in slices.items() if lane not in kept and self.crowds.get(lane, n) < n
+        }
+        if crowded:
+            found = self._run(slices | crowded, kept, slowdown)
+            if all(found[lane].holds() for lane in crowded):
+                return found
+        return self._run(slices, kept, slowdown)
+
+    def _run(
+        self, simulated: dict[str, int], kept: dict[str, float], slowdown: dict[str, float]
+    ) -> dict[str, SimulatedEvidence]:
+        profile, load = self.profile, self.load
+        desired, spec = self._fleet(simulated), paced(profile, SimulationSpec(settled=simulated))
+        # Where all requests arrive, each run is as it is.
+        loads: Sequence[Sequence[Arrival] | EnteredRun] = self._entered(desired, spec) if kept else load.runs
         runs = [
             sample_fleet(
                 desired,
@@ -148,8 +196,9 @@ class Laboratory:
                 warm_s=load.warm_s,
                 kept=kept,
                 slowdown=slowdown,
+                lanes=self.lanes,
             )
-            for number, run in enumerate(load.runs)
+            for number, run in enumerate(loads)
         ]
         return {
             lane.name: lane_evidence(
@@ -157,11 +206,22 @@ class Laboratory:
                 profile,
                 load,
                 [run[lane.name] for run in runs],
-                replicas=slices[lane.name],
-                kept=kept.get(lane.name, 1.0),
+                replicas=simulated[lane.name],
             )
             for lane in profile.lanes
         }
+
+    def _entered(self, desired: Desired, spec: SimulationSpec) -> Sequence[EnteredRun]:
+        """Return the load's runs with the lane that each request enters, which is chosen once for all simulations."""
+        if not self.entered:
+            for run in self.load.runs:
+                if isinstance(run, DrawnRun):
+                    lanes = entered_lanes(desired, run.bodies, spec, self.lanes)
+                    self.entered.append(EnteredRun(run, run.at_s, [lanes[place] for place in run.body_of]))
+                else:
+                    lanes = entered_lanes(desired, run, spec, self.lanes)
+                    self.entered.append(EnteredRun(run, [row.at_s for row in run], lanes))
+        return self.entered
 
     def _fleet(self, counts: dict[str, int]) -> Desired:
         """Return the fleet with so many replicas; the caps, which the plan is held to, do not bind here."""
@@ -223,7 +283,8 @@ def _unproven(lane: str, count: _Count, load: ProofLoad, profile: Profile) -> In
     return InfeasiblePlanError(
         f"lane {lane}: simulated with {count.too_few} replicas under {load.about}, {why}; the objective is "
         f"{format_fraction(profile.objective.fraction)}",
-        hint="relax its promises or raise max_wait; or take a plan that the simulation does not show to hold: --accept-risk",
+        hint="more replicas do not help: relax its promises, give its longest prompts a lane of their own, or raise max_wait; "
+        "or take a plan that the simulation does not show to hold: --accept-risk",
         key=("lanes", lane, "slo"),
     )
 
@@ -233,10 +294,28 @@ def _with_forecast(plan: Plan, laboratory: Laboratory, slowdown: dict[str, float
     counts = {lane.lane: lane.replicas for lane in plan.lanes}
     point = laboratory.simulated(counts, {})
     slow = laboratory.simulated(counts, slowdown)
-    lanes: tuple[LanePlan, ...] = tuple(proven_lane(lane, point[lane.lane], slow[lane.lane]) for lane in plan.lanes)
-    return with_risks(
-        replace(plan, lanes=lanes, proof=laboratory.load.about), laboratory.profile, accepts_risk=accepts_risk
-    )
+    profile = as_held(laboratory.profile)
+    lanes = tuple(_simulated(profile, lane, point[lane.lane], slow[lane.lane]) for lane in plan.lanes)
+    about = "; ".join((laboratory.load.about, *_parts(lanes, laboratory.load)))
+    return with_risks(replace(plan, lanes=lanes, proof=about), profile, accepts_risk=accepts_risk)
+
+
+def _parts(lanes: Sequence[LanePlan], load: ProofLoad) -> Iterator[str]:
+    """Yield of which lanes a part was simulated, and with how much of their load."""
+    for lane in lanes:
+        if lane.proof is not None and lane.proof.replicas < lane.replicas:
+            requests = "as much of" if _slice(lane.replicas, load) < lane.replicas else "all of"
+            yield f"of lane {lane.lane} {lane.proof.replicas:,} of {lane.replicas:,} replicas, with {requests} its requests"
+
+
+def _simulated(profile: Profile, lane: LanePlan, point: SimulatedEvidence, slow: SimulatedEvidence) -> LanePlan:
+    """Return a lane's plan with the simulated forecast; a simulation has gateway and tokenization as plans assume them."""
+    more_s = inside_s(profile.lane(lane.lane).ttft_budget)
+    found = proven_lane(replace(lane, forecast=later(lane.forecast, -more_s)), point, slow)
+    if found.proof is not None and not is_dispersion_exact(profile.workload):
+        counted = Dispersion(over_1s=found.proof.dispersion_1s, over_10s=found.proof.dispersion_10s)
+        found = replace(found, arrivals=counted)
+    return replace(found, forecast=later(found.forecast, more_s))
 
 
 def with_risks(plan: Plan, profile: Profile, *, accepts_risk: bool) -> Plan:

@@ -184,12 +184,27 @@ def failed_starts(seen: FleetStatus, *, generation: int) -> list[str]:
     ]
 
 
+def waiting_starts(seen: FleetStatus, *, generation: int) -> list[str]:
+    """Return a line for each reason for which nodes of a lane that lacks replicas do not run yet, in their provider's words."""
+    if not seen.controller_alive or seen.generation < generation:
+        return []
+    found: dict[tuple[str, str], list[str]] = {}
+    short = {lane.name for lane in seen.lanes if lane.ready < lane.wanted}
+    for replica in seen.replicas:
+        if replica.record.state.is_live and replica.record.lane in short and replica.pending_reason:
+            found.setdefault((replica.record.lane, replica.pending_reason), []).append(replica.record.id)
+    return [
+        f"lane {lane}: {', '.join(ids)} {'waits' if len(ids) == 1 else 'wait'}: {why}"
+        for (lane, why), ids in found.items()
+    ]
+
+
 def _cause(seen: FleetStatus, lane: LaneStatus) -> str:
-    """Return what ended a lane's last start, in the engine's words where it had any; empty: no node of it has failed."""
+    """Return what ended a lane's last start, in the engine's words where it had any; empty: none has failed."""
     if lane.engine_fault is not None:
         return lane.engine_fault.line
     failed = _failed(seen, lane.name)
-    return failed[-1].fault if failed and failed[-1].node_id else ""
+    return failed[-1].fault if failed else ""
 
 
 def _failed(seen: FleetStatus, lane: str) -> list[Replica]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.sketch import QuantileSketch
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import BreachKind, covered_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,8 +100,9 @@ def _overlap_s(period: RecordedPeriod, since: datetime, until: datetime) -> floa
 def _recorded(
     period: RecordedPeriod, lane: str, requests: list[RecordedRequest], spans: list[tuple[Replica, float]]
 ) -> BacktestLane:
-    good = sum(each.verdict == "good" for each in requests)
+    shed = _shed(period, lane)
     undecided = sum(each.verdict in _NOT_OFFERED for each in requests)
+    good = _good(requests, allowance=shed * (len(requests) - undecided))
     ttft = _sketch(each.ttft_s for each in requests)
     tpot = _sketch(each.gap_s_mean for each in requests if each.ending == "complete")
     e2e = _sketch(each.total_s for each in requests if each.ending == "complete")
@@ -124,19 +126,29 @@ def _recorded(
         replicas_mean=sum(lasted_s for _, lasted_s in own) / seconds,
         ready_mean=sum(lasted_s for record, lasted_s in own if record.state is ReplicaState.READY) / seconds,
         cost_usd=sum(record.price_usd_per_hour * lasted_s / 3600.0 for record, lasted_s in own),
-        over_slo_s=_over_slo_s(period, requests),
+        over_slo_s=_over_slo_s(period, requests, shed),
     )
 
 
-def _over_slo_s(period: RecordedPeriod, requests: list[RecordedRequest]) -> float:
+def _over_slo_s(period: RecordedPeriod, requests: list[RecordedRequest], shed: float) -> float:
     objective = period.desired.profile.objective.fraction
-    offered, good = Counter[int](), Counter[int]()
+    buckets: defaultdict[int, list[RecordedRequest]] = defaultdict(list)
     for each in requests:
         if each.verdict not in _NOT_OFFERED:
-            bucket = int((each.at - period.since).total_seconds() // BUCKET_S)
-            offered[bucket] += 1
-            good[bucket] += each.verdict == "good"
-    return BUCKET_S * sum(good[bucket] < objective * count for bucket, count in offered.items())
+            buckets[int((each.at - period.since).total_seconds() // BUCKET_S)].append(each)
+    return BUCKET_S * sum(
+        _good(found, allowance=shed * len(found)) < objective * len(found) for found in buckets.values()
+    )
+
+
+def _good(requests: Iterable[RecordedRequest], *, allowance: float) -> int:
+    verdicts = Counter(each.verdict for each in requests)
+    return verdicts["good"] + covered_refusals(verdicts[BreachKind.REFUSED], allowance=allowance)
+
+
+def _shed(period: RecordedPeriod, lane: str) -> float:
+    """Return the share of a lane's requests that may be refused; of one that the profile does not have, none."""
+    return next((each.slo.shed for each in period.desired.profile.lanes if each.name == lane), 0.0)
 
 
 def _sketch(values: Iterable[float | None]) -> QuantileSketch:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
     from fleetctl.ports.engine import Engine
-    from fleetctl.render.kubernetes import ObjectFile
+    from fleetctl.render.object_file import ObjectFile
 
 
 class RenderTarget(StrEnum):
@@ -42,9 +42,12 @@ class RenderTarget(StrEnum):
     KUBERNETES = "kubernetes"  # manifests
     KUSTOMIZE = "kustomize"  # the same as a base for overlays
     HELM = "helm"  # the same as a chart
+    CLOUDFORMATION = "cloudformation"  # what a fleet's nodes share, for whoever may make it
+    TERRAFORM = "terraform"  # the same
     IN_CLUSTER = "in-cluster"  # controller and gateway, which make the engines' pods themselves
 
 
+SHARED_PARTS = frozenset({RenderTarget.CLOUDFORMATION, RenderTarget.TERRAFORM})
 _ObjectTarget = Literal[RenderTarget.KUBERNETES, RenderTarget.KUSTOMIZE, RenderTarget.HELM]
 MANIFEST = ".fleetctl-render.json"  # which files were written here, and what was in them
 
@@ -86,11 +89,29 @@ def render(  # noqa: PLR0913  # what is written, and for what
         files = render_plan(profile, plan, lru_cache(site.engines), override=engine)
     elif target is RenderTarget.IN_CLUSTER:
         files = _in_cluster(profile, plan, lru_cache(site.engines), engine, cluster)
+    elif target in (RenderTarget.CLOUDFORMATION, RenderTarget.TERRAFORM):
+        raise ConfigError(f"{target.value} is written of no plan", hint="call shared_parts_to")
     else:
         objects = kubernetes_files(profile, plan, lru_cache(site.engines), override=engine, additions=additions)
         files = _of_target(plan, objects, target)
     files |= render_rules(profile)
     return dict(sorted(files.items()))
+
+
+def shared_parts_to(
+    site: Site, profile: Profile, target: RenderTarget, directory: Path, *, force: bool = False
+) -> list[Path]:
+    """Write what a tool makes what a fleet's nodes share of; return the paths, sorted. It takes no plan, and no call.
+
+    As `render_to` writes. Raises ConfigError where the provider has nothing to write for this tool.
+    """
+    infrastructure = site.provider_of(profile).capabilities.infrastructure
+    if infrastructure is None or target.value not in infrastructure.tools:
+        raise ConfigError(
+            f"provider {profile.provider} has no shared parts to write for {target.value}",
+            hint="its nodes share nothing that somebody else could make, or it makes all of it itself",
+        )
+    return _written_to(infrastructure.files(target.value, profile), directory, force=force)
 
 
 def _in_cluster(
@@ -132,6 +153,10 @@ def render_to(  # noqa: PLR0913  # what it writes, where and how
     then nothing is written at all. Raises ConfigError naming every such file.
     """
     files = render(site, profile, plan, engine=engine, target=target, additions=additions, cluster=cluster)
+    return _written_to(files, directory, force=force)
+
+
+def _written_to(files: dict[str, str], directory: Path, *, force: bool) -> list[Path]:
     try:
         return _write_all(files, directory, force=force)
     except OSError as exc:

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 
 from fleetctl import os_signals, plugins
 from fleetctl.config.spot_trace import SpotRow, read_spot_rows
-from fleetctl.config.trace import check_ends_by, summarize
+from fleetctl.config.trace import check_ends_by
+from fleetctl.config.trace_summary import summarize
+from fleetctl.core.dispersion import pooled_burst
+from fleetctl.core.slo.judge import COUNTS_ALONE, judge_runs
+from fleetctl.core.slo.wording import explain
 from fleetctl.errors import ConfigError, NotFoundError, SloBreachError, UnavailableError
 from fleetctl.load.report import LoadSpec
-from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec
+from fleetctl.load.trace import arrival_duration_s, arrivals, check_spec, uncached
 from fleetctl.model.desired import Desired, DesiredPhase
+from fleetctl.model.traffic import ArrivalBurst
+from fleetctl.model.verdict import Compliance, SloVerdict
 from fleetctl.operations.kept_promises import missed_promises, undecided_promises
-from fleetctl.operations.planning import offerings_now, plan_profile
+from fleetctl.operations.planning import plan_profile, sold_or_listed
 from fleetctl.operations.simulated_traffic import PolicyTraffic, clients_of, tiers_of
 from fleetctl.operations.simulated_workflows import PolicyWorkflows, workflows_compared
 from fleetctl.sim.result import LaneResult, SimulationResult
@@ -25,7 +31,7 @@ from fleetctl.sim.scenario import Disturbance, SimulationSpec, paced
 from fleetctl.sim.scenario_text import SYNTAX, parse_disturbance, read_disturbances
 from fleetctl.sim.world import EPOCH
 from fleetctl.spelling import suggest
-from fleetctl.units import format_duration, format_fraction
+from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +62,6 @@ __all__ = [
 _PROGRESS_S = 60.0  # of simulated time between two looks
 SEEDS_MAX = 1000
 SIMULATED_S_MAX = 31 * 86400.0  # a month; with a decision a second some ten minutes of computing
-_ROUNDING = 1e-6  # of a share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,9 @@ class PolicyLane:
     cost_usd: float
     reversals: float
     over_slo_s: float
+    arrivals: ArrivalBurst  # over all seeds, beside what the lane is planned for
     model: str = ""  # that the lane serves, by name; empty: the fleet has one
+    verdict: SloVerdict = field(default_factory=SloVerdict)  # the judge's, over all seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +151,13 @@ def simulate_profile(
         changed_at=EPOCH,
     )  # fmt: skip
     settled = None if request.is_fresh else {lane.lane: lane.replicas for lane in plan.lanes} | start
-    offerings = () if spec.spot else os_signals.run(offerings_now(site, profile.provider_choice))
+    offerings = () if spec.spot else os_signals.run(sold_or_listed(site, profile)).offerings
     runs = []
     for name, seed in [(name, spec.seed + number) for name in policies for number in range(request.seeds)]:
         runs.append(
             simulate(
                 desired,
-                arrivals(load, random.Random(seed)),  # as `load --seed` does
+                map(uncached, arrivals(load, random.Random(seed))),  # as `load --seed` sends them
                 policy=plugins.load_policy(name),
                 policy_name=name,
                 spec=replace(spec, seed=seed, settled=settled),
@@ -173,16 +180,14 @@ def simulate_profile(
 
 
 def check_objective(report: SimulationReport) -> None:
-    """Raise SloBreachError where a policy leaves a lane under the objective, or misses what a tier or a kind of workflows is promised.
+    """Raise SloBreachError where a lane missed its SLO under a policy, or a tier or a kind of workflows what it is promised.
 
     Raises UnavailableError if too few ended to know, ConfigError where no lane took any request.
     """
-    allowed = 1.0 - report.objective
-    missed = [each for each in report.comparison if _bad(each) > each.offered * allowed + _ROUNDING]
-    named = [f"{each.lane} under {each.policy}: {format_fraction(each.good_share or 0.0)} good" for each in missed]
-    under = [f"under the objective of {format_fraction(report.objective)}: {'; '.join(named)}"] if named else []
+    missed = [each for each in report.comparison if each.verdict.compliance is Compliance.MISSED]
+    named = [f"lane {each.lane} under {each.policy} missed its SLO: {explain(each.verdict)}" for each in missed]
     parts = promised_parts(report)
-    if lines := [*under, *missed_promises(parts)]:
+    if lines := [*named, *missed_promises(parts)]:
         raise SloBreachError("; ".join(lines))
     unrouted = [line for run in report.runs if (line := unrouted_line(run))]
     if unrouted and not any(each.offered for each in report.comparison):
@@ -191,7 +196,7 @@ def check_objective(report: SimulationReport) -> None:
         raise UnavailableError(
             "no request was judged: none arrived, or none ended", hint="look at --trace and --duration"
         )
-    open_ones = [each for each in report.comparison if _bad(each) + each.undecided > each.offered * allowed + _ROUNDING]
+    open_ones = [each for each in report.comparison if each.verdict.compliance is Compliance.UNDECIDED]
     if open_ones:
         named = [
             f"{each.lane} under {each.policy}: {each.undecided} of {each.offered} unfinished" for each in open_ones
@@ -215,10 +220,6 @@ def unrouted_line(run: SimulationResult) -> str:
         return ""
     why = ", ".join(f"{count} {refusal}" for refusal, count in run.unrouted.items())
     return f"{sum(run.unrouted.values())} of {run.requests} requests were refused by every lane ({why}): in no lane's figures"
-
-
-def _bad(lane: PolicyLane) -> int:
-    return lane.offered - lane.good - lane.undecided
 
 
 def known_policies(names: Sequence[str]) -> tuple[str, ...]:
@@ -311,4 +312,6 @@ def _over_seeds(policy: str, lane: str, found: Sequence[LaneResult]) -> PolicyLa
         cost_usd=fmean(each.cost_usd for each in found),
         reversals=fmean(each.reversals for each in found),
         over_slo_s=fmean(each.over_slo_s for each in found),
+        arrivals=pooled_burst([each.arrivals for each in found]),
+        verdict=judge_runs([each.verdict for each in found], confidence=COUNTS_ALONE),
     )

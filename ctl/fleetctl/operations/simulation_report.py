@@ -9,6 +9,8 @@ from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
 from fleetctl.operations.simulation import unrouted_line
 from fleetctl.units import format_duration, format_fraction, format_usd
+from fleetctl.views.bursts import burst_cells, burst_line
+from fleetctl.views.conditions import verdict_cell
 from fleetctl.views.plots import Series, line_plot
 from fleetctl.views.promises import good_cell, promise_cell, tail_cell
 from fleetctl.views.table import NOTHING, Cell, cell
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "policy", "lane", "offered", "good of offered", "worst seed", "refused", "unfinished", "goodput/s", "TTFT P50", "P95", "P99",
-    "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO",
+    "ITL P99", "replicas", "GPU-hours", "cost", "reversals", "time over SLO", "SLO",
 )  # fmt: skip
 _TRAFFIC_COLUMNS = ("offered", "good of offered", "worst seed", "refused", "tokens", "of all tokens", "TTFT P50", "P99")
 
@@ -60,6 +62,9 @@ def _parts(report: SimulationReport) -> Iterator[str]:
         what = ", ".join([*report.scenario, *([f"spot as in {report.spot}"] if report.spot else [])])
         yield f"<p>What happens: {html.escape(what)}.</p>"
     yield html_table(_COLUMNS, (_cells(lane) for lane in report.comparison))
+    bursts = ((lane.policy, lane.lane, *burst_cells(lane.arrivals)) for lane in report.comparison)
+    yield html_table(("policy", "lane", "burst 1s", "planned", "burst 10s", "planned"), bursts)
+    yield from (f"<p>{html.escape(line)}</p>" for line in burst_lines(report))
     if report.tiers:
         rows = ((*_traffic_cells(each), promise_cell(each.promises).text) for each in report.tiers)
         yield html_table(("policy", "tier", *_TRAFFIC_COLUMNS, "SLO"), rows)
@@ -73,6 +78,13 @@ def _parts(report: SimulationReport) -> Iterator[str]:
     for run in report.runs:
         for violation in (*filter(None, [unrouted_line(run)]), *run.violations):
             yield f'<p class="bad">{html.escape(f"{run.policy}, seed {run.seed}: {violation}")}</p>'
+
+
+def burst_lines(report: SimulationReport) -> Iterator[str]:
+    """Yield which lanes' arrivals were burstier than planned, and what became of their SLO under each policy."""
+    for each in report.comparison:
+        if line := burst_line(f"{each.lane} under {each.policy}", each.arrivals, each.verdict.compliance):
+            yield line
 
 
 def _traffic_cells(each: PolicyTraffic) -> tuple[str, ...]:
@@ -100,7 +112,7 @@ def _cells(lane: PolicyLane) -> tuple[str, ...]:
         lane.policy, lane.lane, str(lane.offered), format_share(lane.good_share), format_share(lane.good_share_min),
         str(lane.refused), str(lane.unfinished), f"{lane.goodput_rps:.2f}", *map(format_duration, (lane.ttft_p50_s, lane.ttft_p95_s, lane.ttft_p99_s)),
         format_duration(lane.itl_p99_s), f"{lane.replicas_mean:.2f}", f"{lane.gpu_hours:.2f}", format_usd(lane.cost_usd),
-        f"{lane.reversals:g}", format_duration(lane.over_slo_s),
+        f"{lane.reversals:g}", format_duration(lane.over_slo_s), verdict_cell(lane.verdict).text,
     )  # fmt: skip
 
 

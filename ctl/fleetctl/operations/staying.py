@@ -30,7 +30,7 @@ def keep(site: Site, fleet: str, *, waits: Callable[[float], bool]) -> None:
     while not waits(LOOK_S):
         try:
             desired = site.store.fleet(fleet)
-            if desired is not None and not site.host.processes(fleet).is_any:
+            if desired is not None and _needs_a_start(site, fleet):
                 kept_by = _taken_over(site, fleet, kept_by)
         except FleetctlError as exc:
             # What cannot be read or started now is tried again: whoever supervises us sees the log.
@@ -42,11 +42,20 @@ def keep(site: Site, fleet: str, *, waits: Callable[[float], bool]) -> None:
         was_down = is_down
 
 
+def _needs_a_start(site: Site, fleet: str) -> bool:
+    """Whether nothing of a fleet lives here that would start the rest; a controller that stands still is no better than none."""
+    processes = site.host.processes(fleet)
+    if processes.has_gateway:
+        return False
+    controller, _ = site.host.stalls(fleet)
+    return not processes.has_controller or controller is not None
+
+
 def _taken_over(site: Site, fleet: str, kept_by: str) -> str:
     """Start a fleet's processes unless another machine's keep it; return who does, empty: we. `kept_by` is whom we told of."""
     elsewhere = kept_elsewhere(site, fleet)
     if elsewhere is None:
-        _log.warning("neither controller nor gateway of %s lives; started again", fleet)
+        _log.warning("nothing of %s is at work here; started again", fleet)
         ensure_controller(site, fleet)
         return ""
     holder = f"process {elsewhere.holder.pid} on {elsewhere.holder.host}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl import os_signals
@@ -16,6 +16,7 @@ from fleetctl.load.report import LaneFigures, LoadProgress, LoadReport, LoadSpec
 from fleetctl.load.runner import run_load
 from fleetctl.model.slo import LaneSlo, Metric, Quantiles
 from fleetctl.model.verdict import Compliance
+from fleetctl.operations.gateway_tls import trusted_certificate
 from fleetctl.operations.kept_promises import compliance_of_parts, missed_promises, undecided_promises
 from fleetctl.operations.lookup import chosen_fleet, known_fleet
 from fleetctl.spelling import suggest
@@ -23,13 +24,15 @@ from fleetctl.spelling import suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from fleetctl.model.desired import Desired
+    from fleetctl.model.plan import Plan
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.model.verdict import PromiseFinding
     from fleetctl.operations.site import Site
 
 __all__ = [
     "BackgroundLoad", "LaneFigures", "LoadProgress", "LoadReport", "LoadSpec", "LoadVerdict", "PlayedWorkflows", "address_spec",
-    "check_answered", "check_lane", "check_slo", "client_keys", "failures", "fleet_spec", "measured", "run", "target_profile",
+    "check_answered", "check_lane", "check_slo", "client_keys", "failures", "fleet_spec", "measured", "run", "target_fleet",
 ]  # fmt: skip
 _FINISH_S = 30.0  # the worker lets in-flight requests finish for some seconds of these
 
@@ -153,11 +156,11 @@ def client_keys(written: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def target_profile(site: Site, target: str) -> Profile | None:
-    """Return the profile of the fleet called `target` (the only one, if empty), or None for an address."""
+def target_fleet(site: Site, target: str) -> Desired | None:
+    """Return the fleet called `target` (the only one, if empty), or None for an address."""
     if "://" in target:
         return None
-    return known_fleet(site, chosen_fleet(site, target)).profile
+    return known_fleet(site, chosen_fleet(site, target))
 
 
 def address_spec(url: str) -> LoadSpec:
@@ -165,13 +168,18 @@ def address_spec(url: str) -> LoadSpec:
     return LoadSpec(url=url.removesuffix("/").removesuffix("/v1"))
 
 
-def fleet_spec(profile: Profile) -> LoadSpec:
-    """Return a load at a fleet's gateway, shaped like the workload it was planned for, with its keys that have a name."""
+def fleet_spec(profile: Profile, plan: Plan | None = None) -> LoadSpec:
+    """Return a load at a fleet's gateway, shaped like the workload it was planned for, with its keys that have a name.
+
+    With its plan the report has the burst that each lane was planned for beside the one it was sent.
+    """
+    bursts = {lane.lane: lane.arrivals for lane in plan.lanes} if plan is not None else {}
     keys, names = profile.gateway.api_keys, profile.gateway.key_names
     # Requests of no client that is known are not any named one's; where every key has a name, some of them have to be.
     anybodys = next((reference for reference in keys if reference not in names), keys[0] if keys else "")
     return LoadSpec(
         url=profile.gateway.url,
+        certificate=trusted_certificate(profile),
         workload=profile.workload,
         models=profile.models,
         lane_models=profile.lane_models,
@@ -181,6 +189,7 @@ def fleet_spec(profile: Profile) -> LoadSpec:
         key_tiers=profile.gateway.key_tiers,
         slos={lane.name: _seen(lane) for lane in profile.lanes},
         kinds=profile.workflows.kinds if profile.workflows is not None else (),
+        planned={lane: burst for lane, burst in bursts.items() if burst is not None},
         objective=profile.objective.fraction,
     )
 
@@ -189,7 +198,7 @@ def _seen(lane: LaneSpec) -> LaneSlo:
     """Return what a client can hold a lane to: where the gateway coalesces, tokens no longer come as engines make them."""
     if lane.coalesce is None:
         return lane.slo
-    return LaneSlo(targets=tuple(target for target in lane.slo.targets if target.metric is not Metric.ITL))
+    return replace(lane.slo, targets=tuple(target for target in lane.slo.targets if target.metric is not Metric.ITL))
 
 
 def run(spec: LoadSpec, *, on_progress: Callable[[LoadProgress], None]) -> tuple[LoadReport, bool]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.catalogue.gguf import is_gguf
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Precision
+from fleetctl.model.remote_weights import is_remote
 from fleetctl.ports.engine import WeightsFormat
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.errors import KeyPath
     from fleetctl.model.catalogue import ModelCard
     from fleetctl.model.profile import LaneSpec, ModelSpec, Profile
+    from fleetctl.operations.site import Site
     from fleetctl.ports.engine import Engine, EngineCapabilities
 
 _SIXTEEN_BIT = frozenset({Precision.BF16, Precision.FP16})
@@ -81,6 +83,24 @@ def adapter_errors(lane: LaneSpec, own: ModelSpec, engine: Engine, model_key: Ke
             hint="serve them in lanes of an engine that does (vllm), as a model of their own under models",
             key=(*model_key, "adapters"),
         )
+
+
+def remote_weights_errors(site: Site, profile: Profile) -> Iterator[ConfigError]:
+    """Yield each lane whose weights lie in S3 where the provider's nodes fetch none.
+
+    An engine that could read them from there itself would do so with credentials, and each replica again.
+    """
+    if site.provider_of(profile).capabilities.fetches_weights:
+        return
+    for lane in profile.lanes:
+        model = profile.model_of(lane)
+        own = lane.own_model(model)
+        if is_remote(own.path):
+            yield ConfigError(
+                f"lane {lane.name}: its weights are at {own.path}, and nodes of provider {profile.provider} fetch none from S3",
+                hint="give a directory that its machines have, or the hub id alone; instances on AWS fetch them",
+                key=_key(lane, "path", model_key(profile, model)),
+            )
 
 
 def _key(lane: LaneSpec, name: str, model_key: KeyPath) -> KeyPath:

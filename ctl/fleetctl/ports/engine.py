@@ -148,6 +148,7 @@ class Engine(Protocol):
     health_path: str
     metrics_path: str
     metrics_prefix: str  # what the names of its own series begin with
+    request_gauges: tuple[str, ...]  # series whose sum is what runs and waits in it; empty: it has none
     program: str  # what has to be on this machine to run it here; empty: it comes with its package
     program_env: str  # the variable that names another program
     api_key_env: str  # the variable it reads the key from that its clients must send; empty: it takes none this way

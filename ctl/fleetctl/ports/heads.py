@@ -27,6 +27,10 @@ class Heads(Protocol):
         """Return an order's machine; None: none is shown, which right after an order proves nothing."""
         ...
 
+    async def end(self, order: HeadRecord) -> None:
+        """End an order's machine, which acts no more; what was made for the fleet's heads stays for the next one. Idempotent."""
+        ...
+
     async def remove(self, order: HeadRecord) -> bool:
         """End the machine, then what was made for the fleet's heads; True once all of it is seen gone. Idempotent."""
         ...
@@ -40,6 +44,14 @@ class Heads(Protocol):
 
     async def secret(self, owner: str, fleet: str, name: str) -> str:
         """Return such a text; empty: there is none."""
+        ...
+
+    async def take_address(self, order: HeadRecord, machine_id: str) -> str:
+        """Have the address that an order's settings keep for the fleet lead to this machine of its; idempotent.
+
+        Returns the address; empty: none is kept. A head calls it, and again and again. Raises ConfigError where somebody
+        else has the address.
+        """
         ...
 
     def reach(self, order: HeadRecord, head: Head) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -136,6 +136,39 @@ class GatewayHost(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAddress:
+    """Where a gateway takes a controller's calls over TCP, and the token that it asks for."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+
+
+@runtime_checkable
+class RemoteGateways(Protocol):
+    """Capability of a GatewayHost whose gateways somebody else starts, as a Deployment does; they are called over TCP.
+
+    `start` is never asked of it; `stop` ends one that is then replaced. Numbers are those that gateways were given.
+    """
+
+    def lead(self, epoch: int) -> None:
+        """Begin to look for them, for the controller under a lease of this epoch; return once that was done, within 5 s."""
+        ...
+
+    def address_of(self, number: int) -> GatewayAddress:
+        """Return where one is called. Raises UnavailableError where none of this number lives."""
+        ...
+
+    def is_leaving(self, number: int) -> bool:
+        """Whether one is being ended, and finishes what it has."""
+        ...
+
+    def place_of(self, number: int) -> str:
+        """Return what it is called where it is kept, and on which machine, for people; empty: none of this number lives."""
+        ...
+
+
 class ControllerRuntime(Protocol):
     """What a host gives a fleet's controller process."""
 
@@ -212,8 +245,8 @@ class Host(Protocol):
         """
         ...
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
-        """Return once a controller answers, within 25 s; start one if there is none.
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
+        """Return once a controller answers, within 25 s; where a machine or a pod is made for it within minutes, or `within_s`.
 
         One that ended well while `is_wanted` says no has done what was left to do. Raises UnavailableError with the
         end of its log.
@@ -320,6 +353,15 @@ class GatewayReach(Protocol):
         ...
 
 
+@runtime_checkable
+class CertificateKeeper(Protocol):
+    """Capability of a fleet's host that has no file of this machine: the gateway's certificate is brought to it."""
+
+    def keep_certificate(self, fleet: str, pem: str) -> None:
+        """Have the gateway's key and its certificate there, as secrets are. Raises ProviderError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlace:
     """What a host away from here works on for one fleet."""
@@ -330,6 +372,15 @@ class HostPlace:
     provider: Callable[[], Provider]  # of the fleet, at work by its settings
     clock: BlockingClock
     tell: Callable[[str], None]  # tells whoever gave the command what it waits for
+
+
+@runtime_checkable
+class HostWithin(Protocol):
+    """Capability of a remote host: what commands and processes work with that run where it has placed them."""
+
+    def within(self) -> Host:
+        """Return the host as it is there."""
+        ...
 
 
 @runtime_checkable

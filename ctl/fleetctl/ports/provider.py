@@ -6,12 +6,18 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fleetctl.model.boot import BootPhase
 from fleetctl.ports.heads import Heads
+from fleetctl.ports.images import NodeImages
+from fleetctl.ports.infrastructure import Infrastructure
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fleetctl.model.catalogue import Offering, OfferList
     from fleetctl.model.log import LogChunk
     from fleetctl.model.node import CreateResult, Node, NodeListing, NodeProcess, NodeRequest, ProviderPace
+    from fleetctl.model.node_place import NodePlace
     from fleetctl.model.preflight import Finding, PlannedNodes
     from fleetctl.model.provider_setting import ProviderSetting, SettingValue
     from fleetctl.model.shared import SharedResource
@@ -33,6 +39,30 @@ class NodeEvents(Protocol):
         ...
 
 
+class OfferingEvents(Protocol):
+    """Capability of providers that see when what they sell changes: machines that come, go, or take nothing new."""
+
+    def watch_offerings(self) -> AsyncIterator[frozenset[str]]:
+        """Yield with every change, for ever, the keys of the offerings that there is more of than before; often of none.
+
+        `offerings` then says what is sold. May be lost: it is read now and then anyway. Raises ProviderError when it
+        breaks; it is then opened again.
+        """
+        ...
+
+
+class ReplicaTargets(Protocol):
+    """Capability of providers that guard a lane's nodes against others, who end them one by one: drains, upgrades."""
+
+    def note_targets(self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str]) -> None:
+        """Take in how many replicas each lane is to have, whatever is there; with every decision, and without a call.
+
+        `moved` names the lane of each replica that serves another than it was ordered for, by its id. What is wanted of
+        a fleet that goes down, and of a lane that is not named, is nothing.
+        """
+        ...
+
+
 class Interruptions(Protocol):
     """Capability of providers whose spot nodes can be interrupted on request, for drills."""
 
@@ -48,6 +78,21 @@ class NodeLogs(Protocol):
         """Return what a replica's engine wrote behind byte `after`, at most `bytes_max`; None: the end of it.
 
         A replica that wrote nothing, or of which nothing is kept, has an empty log.
+        """
+        ...
+
+
+class EngineRestarts(Protocol):
+    """Capability of providers that can start a node's engine anew without giving the node up.
+
+    Not of those that do so by themselves, as a kubelet does by a liveness probe.
+    """
+
+    async def restart(self, node_id: str, *, started_before: datetime) -> None:
+        """End a node's engine and have it started again, by the same order; return once the old one has ended.
+
+        One that was started after that instant is left at it, so that the same call again changes nothing. Other engines
+        on the machine run on. Raises ProviderError where it could not be restarted, UnavailableError where no answer came.
         """
         ...
 
@@ -98,6 +143,15 @@ class OfferLists(Protocol):
         ...
 
 
+class LeftOutCapacity(Protocol):
+    """Capability of providers that see capacity of which no replica can have any."""
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Return what the last `offerings` left out and why, a sentence each; nothing before the first."""
+        ...
+
+
 class TaggedResources(Protocol):
     """Capability of providers that find what carries a state's tags, also of fleets that no record knows."""
 
@@ -110,6 +164,17 @@ class TaggedResources(Protocol):
 
     async def remove_tagged(self, resource: TaggedResource) -> None:
         """Have it end; one that is not there is no error. Raises ProviderError while something else still holds it."""
+        ...
+
+
+class Places(Protocol):
+    """Capability of providers whose credentials alone may lead to another account or cluster than a fleet's."""
+
+    async def place(self) -> NodePlace | None:
+        """Return where nodes are listed and made; one cheap call that changes nothing. None: that may not be read.
+
+        A controller asks it once, before any other call about nodes, and keeps a fleet nowhere but where its nodes are.
+        """
         ...
 
 
@@ -136,17 +201,27 @@ class ProviderCapabilities:
     batch_max: int = 1  # orders in one `create`
     alternatives_max: int = 0  # further offerings in one order, from which the provider picks
     node_groups: bool = False  # one replica over several machines
+    fetches_weights: bool = False  # its nodes fetch `NodeRequest.weights` before their engines start
     runs_here: bool = False  # its nodes are processes of this machine, started with the programs that are on it
     events: NodeEvents | None = None
+    offering_events: OfferingEvents | None = None  # None: what is sold is read every few minutes
+    targets: ReplicaTargets | None = None
     interruptions: Interruptions | None = None
     shared: SharedResources | None = None
     preflight: Preflight | None = None
+    places: Places | None = None
     logs: NodeLogs | None = None
+    restarts: EngineRestarts | None = None
     processes: NodeProcesses | None = None
     settings: ProviderSettings | None = None
     heads: Heads | None = None
     tagged: TaggedResources | None = None
     offer_lists: OfferLists | None = None  # None: `offerings` is all there is to know
+    left_out: LeftOutCapacity | None = None
+    infrastructure: Infrastructure | None = None
+    images: NodeImages | None = None  # None: nodes start no containers, or by their images' names alone
+    # Of a start, which its nodes' `boot` names: what is usual here, and where to look. What is not named here is as everywhere.
+    boot_phases: tuple[BootPhase, ...] = ()
     # What its calls read of the environment, credentials too; a name that ends in * stands for all that begin so. A
     # controller gets these beside the common ones, whichever shell starts it, and nothing else of the user's secrets.
     variables: frozenset[str] = frozenset()

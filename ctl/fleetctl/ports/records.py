@@ -23,6 +23,7 @@ class Collection(StrEnum):
     HEADS = "heads"  # orders of a fleet's heads, and their signs
     HOSTS = "hosts"  # where a fleet's controller and gateway run, where that is not the machine of `up`
     INTERRUPTIONS = "interruptions"
+    PLACES = "places"  # the account or cluster that a fleet's nodes are in
     PROVIDERS = "providers"  # that a fleet has been at, with the settings: where it may have left something
     RECORDINGS = "recordings"
     ROLLOUTS = "rollouts"
@@ -56,6 +57,7 @@ _RECORDS_MAX = {
     Collection.HEADS: 200,
     Collection.HOSTS: 1,
     Collection.INTERRUPTIONS: 10_000,
+    Collection.PLACES: 1,
     Collection.PROVIDERS: 20,
     Collection.RECORDINGS: 100,
     Collection.ROLLOUTS: 200,

@@ -13,6 +13,7 @@ from fleetctl.catalogue.kubernetes_parts import (
     HOME,
     IN_NAMESPACE,
     RBAC,
+    TLS_MOUNT,
     binding,
     cluster_rules,
     container,
@@ -20,6 +21,7 @@ from fleetctl.catalogue.kubernetes_parts import (
     named,
     role_rules,
     service_spec,
+    tls_volume,
 )
 from fleetctl.catalogue.kubernetes_rights import STATE_RIGHTS
 from fleetctl.errors import ConfigError
@@ -72,9 +74,14 @@ def render_in_cluster(
         {"apiVersion": "v1", "kind": "ConfigMap", "data": {"fleet.yaml": text}},
         *([_claim()] if place.is_state_on_claim else ()),
         _deployment(profile, name, labels, text, secrets, place),
-        {"apiVersion": "v1", "kind": "Service", "spec": service_spec(labels, port=profile.gateway.port)},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "spec": service_spec(labels, port=profile.gateway.port, is_tls=bool(_tls_secret(profile))),
+        },
     ]
-    of_cluster = f"{place.namespace}-{name}"
+    # Neither part has a dot in it: fleet b-c of namespace a is not fleet c of a-b.
+    of_cluster = f"{place.namespace}.{name}"
     of_nodes: list[Object] = [
         {"apiVersion": RBAC, "kind": "ClusterRole", "rules": cluster_rules()},
         binding("ClusterRoleBinding", "ClusterRole", of_cluster, name, place.namespace),
@@ -113,6 +120,12 @@ def _refuse_elsewhere(profile: Profile, place: ClusterPlace) -> None:
             f"the gateway listens on {profile.gateway.host}, where nothing outside its pod reaches it",
             hint="write `gateway: {host: 0.0.0.0, api_keys: [env:NAME]}` in the profile",
         )
+    if profile.gateway.tls is not None and not profile.gateway.tls.secret:
+        raise ConfigError(
+            "the gateway's certificate is a file of this machine, which its pod does not have",
+            hint="make a Secret of type kubernetes.io/tls, and write `gateway: {tls: {secret: NAME}}`",
+            key=("gateway", "tls", "certificate"),
+        )
     if not place.image:
         raise ConfigError(
             "no image to run controller and gateway from",
@@ -122,6 +135,10 @@ def _refuse_elsewhere(profile: Profile, place: ClusterPlace) -> None:
         raise ConfigError(
             f"{profile.name!r} cannot name a Kubernetes object", hint="use at most 54 lower-case letters, digits and -"
         )
+
+
+def _tls_secret(profile: Profile) -> str:
+    return profile.gateway.tls.secret if profile.gateway.tls is not None else ""
 
 
 def _claim() -> Object:
@@ -149,7 +166,11 @@ def _deployment(  # all of it is in the one object
         # A changed profile is a new pod, whose `up` rolls it out.
         annotations={"fleetctl.dev/profile": hashlib.sha256(text.encode()).hexdigest()[:16]},
         account=name,
-        volumes=[{"name": "state", **at}, {"name": "profile", "configMap": {"name": name}}],
+        volumes=[
+            {"name": "state", **at},
+            {"name": "profile", "configMap": {"name": name}},
+            *([tls_volume(_tls_secret(profile))] if _tls_secret(profile) else ()),
+        ],
     )
 
 
@@ -164,7 +185,10 @@ def _container(profile: Profile, secret: str, secrets: list[str], place: Cluster
         mounts=[
             {"name": "state", "mountPath": HOME},
             {"name": "profile", "mountPath": "/etc/fleetctl", "readOnly": True},
+            *([TLS_MOUNT] if _tls_secret(profile) else ()),
         ],
     )  # fmt: skip
+    if _tls_secret(profile):
+        found["readinessProbe"]["httpGet"]["scheme"] = "HTTPS"  # kubelet takes any certificate
     found["env"] += [{"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in secrets]
     return found

@@ -4,56 +4,38 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from fleetctl.catalogue import kubernetes_nodes, kubernetes_objects
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.kubernetes_addition import NO_ADDITIONS, KubernetesAddition
+from fleetctl.model.lane_priority import request_priority
 from fleetctl.model.node import Mount
-from fleetctl.render.kubernetes_additions import (
-    LaneTarget,
-    additional_objects,
-    engine_clients,
-    scaled_market,
-)
+from fleetctl.render.keda import scaled_market
+from fleetctl.render.kubernetes_additions import additional_files, engine_clients
 from fleetctl.render.lane import gather, rendered_engine
+from fleetctl.render.lane_target import LaneTarget
+from fleetctl.render.object_file import ObjectFile
 from fleetctl.render.plan import refuse_strangers
+from fleetctl.render.priorities import RenderedPriorities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from fleetctl.model.kubernetes_addition import KubernetesAdditions
     from fleetctl.model.plan import LanePlan, Plan
-    from fleetctl.model.profile import LaneSpec, Profile
+    from fleetctl.model.profile import Profile
     from fleetctl.ports.engine import Engine
     from fleetctl.render.lane import LaneFiles
+    from fleetctl.render.object_file import Object
 
-Object = dict[str, Any]
 PRIORITY_CLASSES = "priority-classes.yaml"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 # Until SIGTERM, in which endpoints and gateways see that the pod leaves.
 _BEFORE_SIGTERM_S = 15
 _PROBE_S = 5
-# Interactive lanes by their order in the profile, above everything without a class; lanes that may be interrupted below.
-_PRIORITY_FIRST, _PRIORITY_STEP, _PRIORITY_INTERRUPTIBLE = 10_000, 100, -100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectFile:
-    """Objects that are applied together, and what people are to know of them."""
-
-    objects: tuple[Object, ...]
-    comment: str = ""  # whole lines, each from its `# ` to its end
-
-    @property
-    def text(self) -> str:
-        """The documents as YAML."""
-        return self.comment + yaml_of(self.objects)
 
 
 def render_kubernetes(
@@ -84,7 +66,8 @@ def kubernetes_files(
     Raises ConfigError for an engine that has no image, and for names that Kubernetes does not take.
     """
     refuse_strangers(profile, plan)
-    files = {PRIORITY_CLASSES: ObjectFile(objects=(*_priority_classes(profile, plan),))}
+    priorities = RenderedPriorities.of(profile, plan, namespace=dns_label(additions.namespace))
+    files = {PRIORITY_CLASSES: ObjectFile(objects=priorities.objects)} if priorities.objects else {}
     targets: list[LaneTarget] = []
     for index, lane_plan in enumerate(plan.lanes):
         spec = profile.lane(lane_plan.lane)
@@ -96,7 +79,7 @@ def kubernetes_files(
                 f"lane {lane.lane}: engine {lane.engine} names no container image",
                 hint="render another target, or name an engine that has one with --engine",
             )
-        objects = (*_lane_objects(lane, lane_plan, additions),)
+        objects = (*_lane_objects(lane, lane_plan, additions, priorities.class_of[lane.lane]),)
         files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane))
         targets.append(
             LaneTarget(
@@ -107,19 +90,37 @@ def kubernetes_files(
                 labels=_labels(lane),
                 selector=_selector(lane),
                 port=lane.port,
+                engine=engine.name,
                 metrics_path=engine.metrics_path,
-                priority=_priority(spec, index),
+                request_gauges=engine.request_gauges,
+                request_priority=request_priority(priorities.rank_of[lane.lane], is_interruptible=spec.interruptible),
             )
         )
-    added = additional_objects(profile, tuple(targets), additions)
-    return files | {name: ObjectFile(objects=(*objects,)) for name, objects in added.items()}
+    files |= additional_files(profile, tuple(targets), additions)
+    _refuse_twins(files)
+    return files
 
 
-def _lane_objects(lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdditions) -> Iterator[Object]:
+def _refuse_twins(files: Mapping[str, ObjectFile]) -> None:
+    """Raise ConfigError for two objects of one kind and name, of which a cluster would keep one."""
+    found: dict[tuple[str, str, str], str] = {}
+    for file, item in ((file, item) for file, each in files.items() for item in each.objects):
+        name = str(item["metadata"]["name"])
+        other = found.setdefault((str(item["apiVersion"]), str(item["kind"]), name), file)
+        if other != file:
+            raise ConfigError(
+                f"{other} and {file} both have a {item['kind']} {name}",
+                hint="give a lane another name: FLEET-LANE and what is put behind it names its objects",
+            )
+
+
+def _lane_objects(
+    lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdditions, priority_class: str
+) -> Iterator[Object]:
     yield {**_head(lane, "v1", "ServiceAccount"), "automountServiceAccountToken": False}
     for market, count in ((Market.ON_DEMAND, lane_plan.on_demand), (Market.SPOT, lane_plan.spot)):
         if count:
-            deployment = _deployment(lane, market, count)
+            deployment = _deployment(lane, market, count, priority_class)
             if KubernetesAddition.KEDA in additions and market is scaled_market(lane_plan):
                 del deployment["spec"]["replicas"]  # an apply of it would be a fight with KEDA's own
             yield deployment
@@ -132,7 +133,7 @@ def _lane_objects(lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdd
     yield {**_head(lane, "networking.k8s.io/v1", "NetworkPolicy"), "spec": policy}
 
 
-def _deployment(lane: LaneFiles, market: Market, count: int) -> Object:
+def _deployment(lane: LaneFiles, market: Market, count: int, priority_class: str) -> Object:
     labels = {**_labels(lane), "fleetctl.dev/market": market.value}
     selector = {**_selector(lane), "fleetctl.dev/market": market.value}
     head = _head(lane, "apps/v1", "Deployment", suffix="-spot" if market is Market.SPOT else "")
@@ -144,12 +145,12 @@ def _deployment(lane: LaneFiles, market: Market, count: int) -> Object:
             # A replica that goes is there until another is ready, where there is a GPU for both.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "progressDeadlineSeconds": max(600, 2 * lane.start_timeout_s),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(lane, market, selector)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(lane, market, selector, priority_class)},
         },
     }
 
 
-def _pod(lane: LaneFiles, market: Market, selector: dict[str, str]) -> Object:
+def _pod(lane: LaneFiles, market: Market, selector: dict[str, str], priority_class: str) -> Object:
     name = _name(lane)
     volumes, mounts = kubernetes_nodes.volumes_of(_mounts(lane))
     if _has_own_models(lane):
@@ -159,7 +160,7 @@ def _pod(lane: LaneFiles, market: Market, selector: dict[str, str]) -> Object:
         "serviceAccountName": name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "priorityClassName": name,
+        **({"priorityClassName": priority_class} if priority_class else {}),
         "terminationGracePeriodSeconds": _BEFORE_SIGTERM_S + lane.stop_timeout_s,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": kubernetes_nodes.affinity(market, {}),
@@ -209,27 +210,6 @@ def _mounts(lane: LaneFiles) -> Iterator[Mount]:
 def _has_own_models(lane: LaneFiles) -> bool:
     """Whether weights are fetched into a volume that ends with the pod: nothing else was named for them."""
     return not (lane.model_directory or lane.hub_cache)
-
-
-def _priority_classes(profile: Profile, plan: Plan) -> Iterator[Object]:
-    for index, lane_plan in enumerate(plan.lanes):
-        spec = profile.lane(lane_plan.lane)
-        yield {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {
-                "name": dns_label(f"{plan.fleet}-{lane_plan.lane}"),
-                "labels": {"app.kubernetes.io/part-of": _label(plan.fleet)},
-            },
-            "value": _priority(spec, index),
-            "preemptionPolicy": "Never" if spec.interruptible else "PreemptLowerPriority",
-            "description": f"lane {lane_plan.lane} of fleet {plan.fleet}",
-        }
-
-
-def _priority(spec: LaneSpec, index: int) -> int:
-    """Return a lane's priority among pods, and among an inference gateway's requests: below zero they are sheddable."""
-    return _PRIORITY_INTERRUPTIBLE if spec.interruptible else _PRIORITY_FIRST - _PRIORITY_STEP * index
 
 
 def _head(lane: LaneFiles, api: str, kind: str, *, suffix: str = "") -> Object:
@@ -285,9 +265,3 @@ def _header(lane: LaneFiles) -> str:
     )
     lines.append(f"Written by fleetctl render from profile {lane.profile_hash}.")
     return "".join(f"# {line}\n" for line in lines)
-
-
-def yaml_of(objects: tuple[Object, ...]) -> str:
-    """Return objects as a stream of YAML documents, keys in the order they have."""
-    text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
-    return text

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import yaml
 
 from fleetctl.catalogue import kubernetes_objects
-from fleetctl.model.catalogue import Market
 from fleetctl.model.kubernetes_addition import KubernetesAddition
-from fleetctl.model.plan import LanePlan
-from fleetctl.model.profile import LaneSpec
+from fleetctl.render.deletion_costs import deletion_costs_labels, deletion_costs_objects
+from fleetctl.render.keda import WAKES_WITHIN_S, scaled_objects, scales_to_zero
+from fleetctl.render.object_file import ObjectFile
 from fleetctl.render.prometheus import render_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from fleetctl.model.kubernetes_addition import KubernetesAdditions
     from fleetctl.model.profile import Profile
+    from fleetctl.render.lane_target import LaneTarget
+    from fleetctl.render.object_file import Object
 
-Object = dict[str, object]
+_PLACED = "kubernetes"  # the host whose gateways are pods of their own
 # The picker's own chart: its service and its ConfigMap are called POOL-epp, it serves gRPC here and reads this key.
 _PICKER_PORT, _PICKER_FILE = 9002, "default-plugins.yaml"
 _OBJECTIVES = {
@@ -30,99 +30,56 @@ _OBJECTIVES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneTarget:
-    """A lane as these controllers see it."""
-
-    spec: LaneSpec
-    plan: LanePlan
-    fleet: str
-    name: str  # of its Service, and the start of its Deployments' names
-    labels: Mapping[str, str]
-    selector: Mapping[str, str]  # of its pods
-    port: int
-    metrics_path: str
-    priority: int  # of its PriorityClass
-
-    def head(self, api: str, kind: str, *, suffix: str = "") -> Object:
-        """Return the start of an object of this lane."""
-        return {
-            "apiVersion": api,
-            "kind": kind,
-            "metadata": {"name": f"{self.name}{suffix}", "labels": dict(self.labels)},
-        }
-
-
-def scaled_market(lane_plan: LanePlan) -> Market:
-    """Return of which market KEDA scales a lane: spot comes and goes, and what is on demand beside it is the baseline."""
-    return Market.SPOT if lane_plan.spot else Market.ON_DEMAND
-
-
 def engine_clients(fleet_label: str, additions: KubernetesAdditions) -> Iterator[Object]:
     """Yield who reaches a fleet's engines, as peers of a NetworkPolicy."""
     gateway = {
         "podSelector": {"matchLabels": {"fleetctl.dev/fleet": fleet_label, "app.kubernetes.io/component": "gateway"}}
     }
     # An inference gateway's proxies and pickers live in namespaces of their own.
-    is_elsewhere = KubernetesAddition.INFERENCE in additions or KubernetesAddition.LLM_D in additions
-    yield {**({"namespaceSelector": {}} if is_elsewhere else {}), **gateway}
-    if KubernetesAddition.MONITORS in additions:
-        yield kubernetes_objects.PROMETHEUS
+    yield {**({"namespaceSelector": {}} if _has_pickers(additions) else {}), **gateway}
+    if KubernetesAddition.DELETION_COSTS in additions:
+        yield {"podSelector": {"matchLabels": deletion_costs_labels(fleet_label)}}
+    if KubernetesAddition.MONITORS in additions or KubernetesAddition.KEDA in additions:
+        yield kubernetes_objects.PROMETHEUS  # which KEDA asks for what the engines say of themselves
 
 
-def additional_objects(
+def additional_files(
     profile: Profile, lanes: tuple[LaneTarget, ...], additions: KubernetesAdditions
-) -> dict[str, list[Object]]:
-    """Return the objects chosen by the names of their files."""
-    files: dict[str, list[Object]] = {}
+) -> dict[str, ObjectFile]:
+    """Return the objects chosen by the names of their files. Raises ConfigError for what an engine has not for KEDA."""
+    found: dict[str, ObjectFile] = {}
+    objects: dict[str, list[Object]] = {}
     if KubernetesAddition.KEDA in additions:
-        files["keda"] = [_scaled_object(lane, additions.prometheus_url) for lane in lanes if lane.plan.replicas]
-    if KubernetesAddition.INFERENCE in additions or KubernetesAddition.LLM_D in additions:
-        files["inference-pools"] = [each for lane in lanes for each in _pool(lane)]
+        found["keda"] = scaled_objects(lanes, additions.prometheus_url, has_pickers=_has_pickers(additions))
+    if _has_pickers(additions):
+        objects["inference-pools"] = [
+            each for lane in lanes for each in _pool(lane, _patience_s(lane, profile, additions))
+        ]
     for kind in (KubernetesAddition.INFERENCE, KubernetesAddition.LLM_D):
         if kind in additions:
-            files[f"objectives-{kind.value}"] = [_objective(lane, _OBJECTIVES[kind.value]) for lane in lanes]
+            objects[f"objectives-{kind.value}"] = [_objective(lane, _OBJECTIVES[kind.value]) for lane in lanes]
     if KubernetesAddition.MONITORS in additions:
-        files["monitors"] = [*_monitors(profile, lanes)]
+        objects["monitors"] = [*_monitors(profile, lanes)]
+    if KubernetesAddition.DELETION_COSTS in additions:
+        label = lanes[0].selector["fleetctl.dev/fleet"]
+        objects["deletion-costs"] = [*deletion_costs_objects(profile.name, label, additions)]
+    found |= {name: ObjectFile(objects=(*each,)) for name, each in objects.items()}
     # No lane has a dot in its name, so that no lane's file is one of these.
-    return {f"with.{name}.yaml": objects for name, objects in files.items()}
+    return {f"with.{name}.yaml": each for name, each in found.items()}
 
 
-def _scaled_object(lane: LaneTarget, prometheus_url: str) -> Object:
-    market, bounds = scaled_market(lane.plan), lane.spec.replicas
-    planned = lane.plan.spot if market is Market.SPOT else lane.plan.on_demand
-    baseline = lane.plan.replicas - planned
-    suffix = "-spot" if market is Market.SPOT else ""
-    each = _requests_each(lane.plan)
-    labels = f'{{fleet="{lane.fleet}",lane="{lane.spec.name}"}}'
-    demand = f"sum(fleetctl_gateway_in_flight{labels}) + sum(fleetctl_gateway_queued{labels})"
-    query = f"clamp_min({demand} - {baseline * each:.4g}, 0)" if baseline else demand
-    trigger = {"serverAddress": prometheus_url, "query": query, "threshold": f"{each:.4g}", "activationThreshold": "0"}
-    return {
-        **lane.head("keda.sh/v1alpha1", "ScaledObject", suffix=suffix),
-        "spec": {
-            "scaleTargetRef": {"name": f"{lane.name}{suffix}"},
-            "minReplicaCount": max(bounds.min - baseline, 0),
-            "maxReplicaCount": max(bounds.max - baseline, planned, 1),
-            # Without Prometheus as many as were planned, or as there are.
-            "fallback": {"failureThreshold": 3, "replicas": planned, "behavior": "currentReplicasIfHigher"},
-            "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": trigger}],
-        },
-    }
+def _has_pickers(additions: KubernetesAdditions) -> bool:
+    return KubernetesAddition.INFERENCE in additions or KubernetesAddition.LLM_D in additions
 
 
-def _requests_each(lane_plan: LanePlan) -> float:
-    """Return how many requests run on a replica at the rate it carries with every promise kept; at least one.
-
-    Those at the planned peak, in proportion to the rate: nearer to saturation there would be more, so this scales early.
-    """
-    running, throughput = lane_plan.forecast.concurrency, lane_plan.throughput
-    if throughput is not None and lane_plan.rps > 0:
-        running *= throughput.rps / (lane_plan.rps / lane_plan.replicas)
-    return min(max(running, 1.0), float(lane_plan.sequences_max))
+def _patience_s(lane: LaneTarget, profile: Profile, additions: KubernetesAdditions) -> float:
+    """Return how long a lane's picker holds a request: what starts an engine at zero has to live until that is ready."""
+    if KubernetesAddition.KEDA not in additions or not scales_to_zero(lane):
+        return lane.spec.max_wait_s
+    return max(lane.spec.max_wait_s, profile.control.start_timeout_s + WAKES_WITHIN_S)
 
 
-def _pool(lane: LaneTarget) -> Iterator[Object]:
+def _pool(lane: LaneTarget, patience_s: float) -> Iterator[Object]:
     picker = f"{lane.name}-epp"
     yield {
         **lane.head("inference.networking.k8s.io/v1", "InferencePool"),
@@ -153,10 +110,10 @@ def _pool(lane: LaneTarget) -> Iterator[Object]:
                 ],
             }
         ],
-        # The lane's own queue: as long, and as patient.
+        # The lane's own queue: as long, and as patient, but where the first replica has to start meanwhile.
         "flowControl": {
-            "defaultRequestTTL": f"{lane.spec.max_wait_s:g}s",
-            "priorityBands": [{"priority": lane.priority, "maxRequests": str(lane.spec.queue_max)}],
+            "defaultRequestTTL": f"{patience_s:g}s",
+            "priorityBands": [{"priority": lane.request_priority, "maxRequests": str(lane.spec.queue_max)}],
         },
     }
     text: str = yaml.safe_dump(config, sort_keys=False)
@@ -165,7 +122,7 @@ def _pool(lane: LaneTarget) -> Iterator[Object]:
 
 def _objective(lane: LaneTarget, api: str) -> Object:
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": lane.name}
-    return {**lane.head(api, "InferenceObjective"), "spec": {"priority": lane.priority, "poolRef": pool}}
+    return {**lane.head(api, "InferenceObjective"), "spec": {"priority": lane.request_priority, "poolRef": pool}}
 
 
 def _monitors(profile: Profile, lanes: tuple[LaneTarget, ...]) -> Iterator[Object]:
@@ -176,7 +133,9 @@ def _monitors(profile: Profile, lanes: tuple[LaneTarget, ...]) -> Iterator[Objec
     head = {"apiVersion": "monitoring.coreos.com/v1"}
     gateway = {"fleetctl.dev/fleet": fleet, "app.kubernetes.io/component": "gateway"}
     named = {"name": f"{profile.name}-gateway", "labels": of_fleet}
-    yield _pod_monitor({**head, "kind": "PodMonitor", "metadata": named}, gateway, "/metrics")
+    monitor = _pod_monitor({**head, "kind": "PodMonitor", "metadata": named}, gateway, "/metrics")
+    monitor["spec"]["podMetricsEndpoints"][0] |= _gateway_endpoint(profile)
+    yield monitor
     (rules,) = render_rules(profile).values()
     yield {
         **head,
@@ -186,9 +145,27 @@ def _monitors(profile: Profile, lanes: tuple[LaneTarget, ...]) -> Iterator[Objec
     }
 
 
+def _gateway_endpoint(profile: Profile) -> Object:
+    """Return how a gateway's figures are had, beyond what holds of every endpoint."""
+    if profile.host_choice.name == _PLACED:
+        return {
+            "port": "control"
+        }  # without a token or TLS there (provider.prometheus), to whom the NetworkPolicy lets in
+    found: Object = {}
+    if profile.gateway.tls is not None:
+        # Pods are scraped at their addresses, which no certificate has.
+        found |= {"scheme": "https", "tlsConfig": {"insecureSkipVerify": True}}
+    # At the clients' port figures are for whoever has a key: the first that is in the Secret of `--target in-cluster`.
+    names = [each.removeprefix("env:") for each in profile.gateway.api_keys if each.startswith("env:")]
+    if names:
+        credentials = {"name": f"{profile.name}-fleetctl-secrets", "key": names[0]}
+        found["authorization"] = {"type": "Bearer", "credentials": credentials}
+    return found
+
+
 def _pod_monitor(head: Object, selector: Mapping[str, str], path: str) -> Object:
     # The pods' fleet and lane become labels of every sample; the gateway's own samples have them already.
-    endpoint = {"port": "http", "path": path, "interval": "15s", "honorLabels": True}
+    endpoint: Object = {"port": "http", "path": path, "interval": "15s", "honorLabels": True}
     return {
         **head,
         "spec": {

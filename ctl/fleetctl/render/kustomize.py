@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.render.kubernetes import yaml_of
+from fleetctl.render.object_file import yaml_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleetctl.render.kubernetes import ObjectFile
+    from fleetctl.render.object_file import ObjectFile
 
 DIRECTORY = "kustomize/base"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.errors import ConfigError
 from fleetctl.model.node import Mount
+from fleetctl.model.remote_weights import is_remote
 from fleetctl.model.serving import HUB_CACHE_ENV
 from fleetctl.ports.engine import visible_engine
 from fleetctl.render.quoting import name, variable, writable
@@ -131,6 +132,11 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
             hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
         )
     launch, has = plan.lanes[index].launch, engine.capabilities
+    if is_remote(launch.model):
+        raise ConfigError(
+            f"lane {lane.name}: its weights are at {launch.model}, and nothing in these files would fetch them",
+            hint="`fleetctl up` has instances on AWS fetch them; to render, give a directory that the machines have",
+        )
     for key, can in (("pipeline_parallel_local", has.local_stages), ("data_parallel", has.data_parallel)):
         if getattr(launch, key) > 1 and not can:
             raise ConfigError(

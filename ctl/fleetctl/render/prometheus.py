@@ -11,6 +11,7 @@ from fleetctl.core.slo.alerts import BURN_HELD, QUEUE_DEPTH_MAX, QUEUE_HELD, sev
 from fleetctl.core.slo.burn import BURN_RULES, BURN_WINDOWS_S
 from fleetctl.core.slo.judge import LIVE_CONFIDENCE
 from fleetctl.model.alert import AlertName
+from fleetctl.model.tls import EXPIRES_SOON
 from fleetctl.render.plan import render_template
 from fleetctl.units import format_duration
 
@@ -43,6 +44,7 @@ class PrometheusRules:
 
     fleet: str
     objective: str  # share of good requests promised
+    allows_refusals: bool  # some lane has a shed allowance
     windows: tuple[str, ...]  # the burn rules' own, shortest first
     burn_rules: tuple[PrometheusBurnRule, ...]
     burn_held: str
@@ -50,19 +52,22 @@ class PrometheusRules:
     queue_depth_max: int
     queue_held: str
     queue_severity: str
+    certificate_left_s: int  # with so much left somebody is called; 0: the gateway serves in clear
 
 
 def render_rules(profile: Profile, *, template_roots: tuple[Path, ...] | None = None) -> dict[str, str]:
     """Return the file of rules by its relative path; the same profile always gives the same bytes."""
     roots = template_roots or tuple(resources.roots("templates"))
-    text = render_template(TEMPLATE, roots, rules=_rules(profile.name, profile.objective))
+    text = render_template(TEMPLATE, roots, rules=_rules(profile))
     return {PATH.format(fleet=profile.name): text}
 
 
-def _rules(fleet: str, objective: Objective) -> PrometheusRules:
+def _rules(profile: Profile) -> PrometheusRules:
+    objective = profile.objective
     return PrometheusRules(
-        fleet=fleet,
+        fleet=profile.name,
         objective=f"{objective.fraction:.12g}",
+        allows_refusals=any(lane.slo.shed for lane in profile.lanes),
         windows=tuple(format_duration(length_s) for length_s in BURN_WINDOWS_S),
         burn_rules=tuple(_burn_rule(rule, objective) for rule in BURN_RULES),
         burn_held=format_duration(BURN_HELD.total_seconds()),
@@ -70,6 +75,7 @@ def _rules(fleet: str, objective: Objective) -> PrometheusRules:
         queue_depth_max=QUEUE_DEPTH_MAX,
         queue_held=format_duration(QUEUE_HELD.total_seconds()),
         queue_severity=severity_of(AlertName.QUEUE_DEPTH).value,
+        certificate_left_s=int(EXPIRES_SOON.total_seconds()) if profile.gateway.tls is not None else 0,
     )
 
 

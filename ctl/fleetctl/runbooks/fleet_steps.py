@@ -11,6 +11,7 @@ from fleetctl.model.desired import DesiredPhase
 from fleetctl.operations import lifecycle
 from fleetctl.operations.changed_profiles import find_changed
 from fleetctl.operations.gateway_reach import gateway_url
+from fleetctl.operations.image_pins import pin_images
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import as_brought_up
 from fleetctl.runbooks.forecast import cap_of
@@ -35,9 +36,12 @@ def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
     found = profile_of(wanted, fleet=context.fleet, source=context.run.source)
     profile = as_brought_up(site, found.profile)
     refuse_dropped_lanes(site, profile, wanted)
-    plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True))
+    plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True, is_live_only=True))
+    pinned = os_signals.run(pin_images(site, profile, plan))
+    for caution in pinned.cautions:
+        context.company.tell(caution)
     result = lifecycle.up(
-        site, profile, plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
+        site, profile, pinned.plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
     )
     if wanted.wait:
         follow(context, result.desired)

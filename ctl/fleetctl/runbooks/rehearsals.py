@@ -9,6 +9,7 @@ from fleetctl import os_signals
 from fleetctl.core.drains import NODE, ZONE
 from fleetctl.model.desired import WHOLE_FLEET
 from fleetctl.operations import drains, freezing, interrupting, lifecycle, overrides, replicas
+from fleetctl.operations.image_pins import pin_images
 from fleetctl.operations.lookup import known_fleet, known_lane
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import as_brought_up
@@ -36,6 +37,7 @@ def up(site: Site, run: RunbookRun, wanted: UpStep) -> None:
     profile = as_brought_up(site, found.profile)
     fleet_steps.refuse_dropped_lanes(site, profile, wanted)
     plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True))
+    plan = os_signals.run(pin_images(site, profile, plan)).plan
     lifecycle.rehearse_up(site, profile, plan, override_freeze=wanted.override_freeze)
 
 

@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from fleetctl.core.dispersion import ArrivalCounts
 from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.model.slo import covered_refusals
 
 
 @dataclass(slots=True)
@@ -16,8 +18,14 @@ class Bucket:
     offered: int = 0
     good: int = 0
     refused: int = 0
+    shed: int = 0  # misses that are a refusal
     undecided: int = 0  # had not ended with the simulation, inside every limit
     ready_s: float = 0.0  # replica-seconds in rotation
+
+    def is_over(self, objective: float, shed: float) -> bool:
+        """Whether fewer of its requests are good than the objective asks for; `shed` is the share that may be refused."""
+        decided = self.offered - self.undecided
+        return self.good + covered_refusals(self.shed, allowance=shed * decided) < objective * decided
 
 
 class LaneRecorder:
@@ -26,6 +34,7 @@ class LaneRecorder:
     __slots__ = (
         "_direction",
         "_wanted",
+        "arrivals",
         "buckets",
         "came_again",
         "held_s",
@@ -41,6 +50,7 @@ class LaneRecorder:
 
     def __init__(self) -> None:
         self.buckets: list[Bucket] = []
+        self.arrivals = ArrivalCounts()  # of clients, those that come back after a refusal left out
         self.refusals: Counter[str] = Counter()
         self.came_again = 0  # clients that came back when they were told to
         self.unfinished = 0  # had not ended with the simulation

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl import plugins
@@ -96,9 +98,13 @@ class SimulatedController:
                 node = self._provider.create(record, self._engine(lane), 0.0, now) if record is not None else None
                 if record is None or node is None:
                     break
+                boot_s = node.healthy_s
                 node.requested_s = node.healthy_s = 0.0
                 named = node_created(record, node.listed(record, 0.0, now), reason=record.reason, now=now)
-                self.records[record.id] = replace(named, state=ReplicaState.READY)
+                # It has served, and took its time to start: without either, the gateway would forget one that recovers.
+                created_at = now - timedelta(seconds=boot_s) if math.isfinite(boot_s) else now
+                served = replace(named, state=ReplicaState.READY, created_at=created_at, ready_at=now)
+                self.records[record.id] = served
             lanes[lane] = LaneMemory(wanted=count, planned=planned.replicas, had_ready=count)
         self.memory = Memory(lanes=lanes)
 

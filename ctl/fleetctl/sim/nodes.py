@@ -63,6 +63,10 @@ class SimulatedNode:
         """Return whether its engine answers its health route."""
         return not self.ended and now_s >= self.healthy_s
 
+    def is_quiet(self, now_s: float) -> bool:
+        """Return whether it runs, its engine answers its health route, and nothing is said of its end: so it is with nearly all."""
+        return self.healthy_s <= now_s < self.notice_s and not self.ended
+
     def state(self, now_s: float) -> NodeState:
         """Return what the provider says of it."""
         if self.ended:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.engine_load import with_rates
 from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, SignalFeed
-from fleetctl.model.observation import EngineSignals, Observation, ObservedReplica
+from fleetctl.model.node import NodeState
+from fleetctl.model.observation import NOT_READ, EngineSignals, Observation, ObservedReplica
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.sim.provider import SimulatedProvider
 
 _PROBED = frozenset((ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING))
+_RUNNING = NodeState.RUNNING  # an enum's members are slow to look up
 # Of ended replicas, how many boot times are remembered.
 _ENDED_KEPT = 32
 
@@ -84,7 +86,7 @@ class SimulatedObserver:
             at=now,
             listing_ok=True,
             replicas=tuple(
-                self._replica(record, at_gateway.get(record.id), now_s, is_current=is_current) for record in records
+                [self._replica(record, at_gateway.get(record.id), now_s, is_current=is_current) for record in records]
             ),
             gateway=self._snapshot,
             gateway_validity=Validity.OK if self.reads_gateway else Validity.STALE,
@@ -103,8 +105,8 @@ class SimulatedObserver:
             started_at=self._epoch,
             table_version=self.table_version,
             pid=1,
-            lanes=tuple(lane.snapshot(now_s) for lane in routes.lanes.values()),
-            replicas=tuple(replica.snapshot(now_s) for replica in routes.replicas.values()),
+            lanes=tuple([lane.snapshot(now_s) for lane in routes.lanes.values()]),
+            replicas=tuple([replica.snapshot(now_s) for replica in routes.replicas.values()]),
             uptime_s=now_s,
             evictions=self._dispatcher.evictions.events(now_s, now),
             evictions_seq=self._dispatcher.evictions.seq,
@@ -136,8 +138,8 @@ class SimulatedObserver:
         signals = EngineSignals(
             validity=Validity.OK,
             at=now,
-            running=sum(len(rank.running) for rank in engine.ranks),
-            waiting=sum(len(rank.waiting) for rank in engine.ranks),
+            running=sum([len(rank.running) for rank in engine.ranks]),
+            waiting=sum([len(rank.waiting) for rank in engine.ranks]),
             kv_usage=engine.kv_usage,
             preemptions=float(engine.preemptions),
             prompt_tokens=float(engine.prompt_tokens),
@@ -152,20 +154,22 @@ class SimulatedObserver:
     ) -> ObservedReplica:
         node = self._provider.nodes.get(record.id)
         probed = node is not None and record.state in _PROBED
-        notice = node.notice(now_s, self._epoch) if node is not None else None
-        signals = self._signals.get(record.id) or EngineSignals()
+        is_quiet = node is not None and node.is_quiet(now_s)
+        notice = node.notice(now_s, self._epoch) if node is not None and not is_quiet else None
+        signals = self._signals.get(record.id, NOT_READ)
         is_ready = record.state is ReplicaState.READY
         consecutive, is_stalled = 0, False
         if at_gateway is not None and is_ready:
             before = self._failures_before.setdefault(record.id, at_gateway.failures)
-            consecutive = min(at_gateway.consecutive_failures, at_gateway.failures - before)
-            is_stalled = at_gateway.is_stalled and at_gateway.failures > before
+            if at_gateway.failures > before:
+                consecutive = min(at_gateway.consecutive_failures, at_gateway.failures - before)
+                is_stalled = at_gateway.is_stalled
         return ObservedReplica(
             record=record,
-            node=None if node is None else node.state(now_s),
+            node=_RUNNING if is_quiet else None if node is None else node.state(now_s),
             exit_reason=node.exit_reason if node is not None and node.ended else "",
             creating=record.id in self.creating,
-            healthy=node.is_healthy(now_s) if probed and node is not None else None,
+            healthy=is_quiet or node.is_healthy(now_s) if probed and node is not None else None,
             warming=node is not None and node.warm_done_s is not None and node.warm_done_s > now_s,
             warmed=node is not None and node.warm_done_s is not None and node.warm_done_s <= now_s,
             excluded=record.id in self.excluded,

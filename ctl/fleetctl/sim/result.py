@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from fleetctl.load.calls import PlayedWorkflows
 from fleetctl.model.slo import Quantiles
-from fleetctl.model.traffic import TrafficFigures
+from fleetctl.model.traffic import ArrivalBurst, TrafficFigures
+from fleetctl.model.verdict import SloVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class LaneResult:
     refused: dict[str, int]  # by Refusal
     endings: dict[str, int]  # by Ending; those turned away with 429 are under `refused` alone
     came_again: int  # arrivals that are a refused client's return
+    arrivals: ArrivalBurst  # of all others, beside what the lane is planned for
     goodput_rps: float
     prompt_tokens: int
     output_tokens: int
@@ -38,6 +40,9 @@ class LaneResult:
     gpu_hours: float
     cost_usd: float
     over_slo_s: float  # buckets whose share of good requests was under the objective
+    verdict: SloVerdict = field(
+        default_factory=SloVerdict
+    )  # the judge's, as of a finished `load`; what was counted decides
     offered_over_time: tuple[int, ...] = field(default=(), repr=False)  # by bucket of arrival
     good_over_time: tuple[int, ...] = field(default=(), repr=False)  # the same
     refused_over_time: tuple[int, ...] = field(default=(), repr=False)  # the same

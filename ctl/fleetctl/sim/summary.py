@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.judge import COUNTS_ALONE
+from fleetctl.core.slo.judge import COUNTS_ALONE, judge_run
 from fleetctl.core.slo.promises import TierPromises
 from fleetctl.sim.nodes import SpotMarket
 from fleetctl.sim.result import LaneResult, SimulationResult
@@ -82,14 +82,15 @@ def _lane(world: SimulatedWorld, name: str) -> LaneResult:
     return LaneResult(
         lane=name,
         offered=sum(each.offered for each in recorder.buckets),
-        good=window.good,
+        good=window.attained,
         unfinished=recorder.unfinished,
         undecided=recorder.undecided,
-        good_share=window.good / judged if judged else None,
-        breached=dict(sorted(window.breached.items())),
+        good_share=window.attained / judged if judged else None,
+        breached=dict(sorted(window.missed_by_kind.items())),
         refused=dict(sorted(recorder.refusals.items())),
         endings=dict(sorted(accounts.endings.items())),
         came_again=recorder.came_again,
+        arrivals=recorder.arrivals.burst(world.arrivals_s, plan.arrivals),
         goodput_rps=window.good / seconds,
         prompt_tokens=window.prompt_tokens,
         output_tokens=window.output_tokens,
@@ -104,7 +105,8 @@ def _lane(world: SimulatedWorld, name: str) -> LaneResult:
         reversals=recorder.reversals,
         gpu_hours=recorder.held_s / 3600.0 * plan.gpu_count,
         cost_usd=recorder.usd,
-        over_slo_s=bucket_s * sum(each.good < objective * (each.offered - each.undecided) for each in recorder.buckets),
+        verdict=judge_run(window, objective=objective, undecided=recorder.undecided, confidence=COUNTS_ALONE),
+        over_slo_s=bucket_s * sum(each.is_over(objective, accounts.slo.shed) for each in recorder.buckets),
         offered_over_time=tuple(each.offered for each in recorder.buckets),
         good_over_time=tuple(each.good for each in recorder.buckets),
         refused_over_time=tuple(each.refused for each in recorder.buckets),

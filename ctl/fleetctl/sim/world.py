@@ -21,6 +21,7 @@ from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.traffic import TrafficBreakdown
 from fleetctl.load.workflows import WorkflowPlayer
 from fleetctl.model.replica import ReplicaState
+from fleetctl.model.slo import BreachKind
 from fleetctl.ports.engine import visible_engine
 from fleetctl.sim.accounts import LaneRecorder
 from fleetctl.sim.checker import Checker
@@ -93,6 +94,8 @@ class SimulatedWorld:
         self._checker = Checker(desired.profile.capacity)
         self.unrouted: Counter[str] = Counter()  # arrivals that no lane took, by Refusal
         self.desired = desired
+        self._caching = tuple(lane.lane for lane in desired.plan.lanes if lane.launch.prefix_caching)
+        self._all_cache = len(self._caching) == len(desired.plan.lanes)
         self.provider = SimulatedProvider(spec, offerings, random.Random(f"nodes/{spec.seed}"))
         self.observer = SimulatedObserver(self.dispatcher, self.provider, fleet=desired.fleet, epoch=EPOCH)
         self.controller = SimulatedController(
@@ -213,8 +216,9 @@ class SimulatedWorld:
         self._count_traffic(exchange)
         stopwatch = request.stopwatch
         recorder = self.recorders[request.lane.route.name]
-        if stopwatch.is_good:
-            recorder.bucket(stopwatch.started_s, self.spec.bucket_s).good += 1
+        bucket = recorder.bucket(stopwatch.started_s, self.spec.bucket_s)
+        bucket.good += stopwatch.is_good
+        bucket.shed += stopwatch.breach is BreachKind.REFUSED
         if stopwatch.ending is Ending.COMPLETE and (tpot_s := stopwatch.mean_gap_s) is not None:
             recorder.tpot.add(tpot_s)
         if exchange.row.call is not None:
@@ -261,7 +265,7 @@ class SimulatedWorld:
         """Let a request arrive; `stand_in`: at this model, as its own has refused it for load."""
         now_s = self.heap.now_s
         tokens = row.prompt_tokens
-        prompt = PromptLoad(tokens, _NOTHING_CACHED)
+        prompt = PromptLoad(tokens, _NOTHING_CACHED) if row.cached_lane else self._prompt_of(row)
         own_max = self._keys.own_max(row.client)
         output_tokens = row.output_tokens if own_max is None else min(row.output_tokens, own_max)
         needed = RequestTokens(tokens, tokens, tokens, output_tokens)
@@ -299,6 +303,8 @@ class SimulatedWorld:
         recorder = self.recorders[lane.route.name]
         recorder.bucket(now_s, self.spec.bucket_s).offered += 1
         recorder.came_again += attempt > 0
+        if not attempt and not stand_in:
+            recorder.arrivals.add(now_s)
         self._open[exchange] = None
         if row.call is not None:
             self.tracking.begin(request, row.call, self.workflows.parent(row))
@@ -313,9 +319,7 @@ class SimulatedWorld:
         routes, model = self.dispatcher.routes, stand_in or self.models.of(row)
         if model is None:
             return Refusal.UNKNOWN_MODEL
-        known = routes.lanes.get(row.cached_lane) if row.cached_tokens else None
-        cached = {each.id: row.cached_tokens for each in known.candidates} if known is not None else _NOTHING_CACHED
-        prompt = PromptLoad(row.prompt_tokens + row.cached_tokens, cached)
+        prompt = self._prompt_of(row)
         named = [None] if stand_in else [row.lane_entered, row.lane or None] if row.lane_entered else [row.lane or None]
         found: DispatchLane[ActiveRequest] | Refusal = Refusal.UNKNOWN_LANE
         for header in named:
@@ -323,6 +327,15 @@ class SimulatedWorld:
             if not isinstance(found, Refusal):
                 break
         return found
+
+    def _prompt_of(self, row: Arrival) -> PromptLoad:
+        """Return a prompt with what of it lies cached, and where."""
+        if not row.cached_tokens or (not row.cached_lane and self._all_cache):  # as much is left to do everywhere
+            return PromptLoad(row.prompt_tokens, _NOTHING_CACHED)
+        lanes = [row.cached_lane] if row.cached_lane else self._caching
+        known = [lane for name in lanes if (lane := self.dispatcher.routes.lanes.get(name)) is not None]
+        cached = {each.id: row.cached_tokens for lane in known for each in lane.candidates}
+        return PromptLoad(row.prompt_tokens + row.cached_tokens, cached or _NOTHING_CACHED)
 
     def _node_ended(self, node: SimulatedNode) -> None:
         for sequence in node.engine.end():

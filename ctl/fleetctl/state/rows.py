@@ -46,8 +46,12 @@ def from_text(kind: type[T], record: str) -> T:
 
 def find_fleet(db: sqlite3.Connection, name: str) -> Desired | None:
     """Return one fleet's desired state, or None."""
-    row = db.execute("SELECT record FROM fleets WHERE name = ?", (name,)).fetchone()
-    return from_text(Desired, row[0]) if row else None
+    return next((from_text(Desired, record) for _, record in fleet_rows(db, name)), None)
+
+
+def fleet_rows(db: sqlite3.Connection, name: str) -> list[tuple[str, str]]:
+    """Return one fleet's name and desired state as stored; none where there is no such fleet."""
+    return db.execute("SELECT name, record FROM fleets WHERE name = ?", (name,)).fetchall()
 
 
 def known_fleet(db: sqlite3.Connection, name: str) -> Desired:
@@ -80,12 +84,16 @@ def find_replica(db: sqlite3.Connection, fleet: str, replica_id: str) -> Replica
 
 def list_replicas(db: sqlite3.Connection, fleet: str, *, since_s: float) -> tuple[Replica, ...]:
     """Return live replicas, and those that ended at `since_s` or later."""
-    rows = db.execute(
-        f"SELECT record FROM replicas WHERE fleet = ? AND (state NOT IN ({_marks(_ENDED_STATES)}) OR changed_s >= ?) "  # noqa: S608  # question marks
+    return tuple(from_text(Replica, record) for _, record in replica_rows(db, fleet, since_s=since_s))
+
+
+def replica_rows(db: sqlite3.Connection, fleet: str, *, since_s: float) -> list[tuple[str, str]]:
+    """Return their ids and records as stored, oldest first."""
+    return db.execute(
+        f"SELECT id, record FROM replicas WHERE fleet = ? AND (state NOT IN ({_marks(_ENDED_STATES)}) OR changed_s >= ?) "  # noqa: S608  # question marks
         "ORDER BY created_s, length(id), id",
         (fleet, *_ENDED_STATES, since_s),
     ).fetchall()
-    return tuple(from_text(Replica, record) for (record,) in rows)
 
 
 def write_replica(db: sqlite3.Connection, replica: Replica) -> Replica:

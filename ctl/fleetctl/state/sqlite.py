@@ -13,9 +13,11 @@ from fleetctl.model.budget import BudgetLedger
 from fleetctl.model.decision import Memory
 from fleetctl.model.desired import Desired, DesiredPhase, Overrides
 from fleetctl.model.journal import JournalEntry
+from fleetctl.model.replica import Replica
 from fleetctl.ports.store import Intent, IntentState, Settlement, Tombstone
 from fleetctl.state import records, revisions, rows
 from fleetctl.state.database import Database
+from fleetctl.state.kept_records import KeptRecords
 from fleetctl.state.leased import LeasedDatabase
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from fleetctl.model.node import NodeRequest
     from fleetctl.model.plan import Plan
     from fleetctl.model.profile import Profile
-    from fleetctl.model.replica import Replica
     from fleetctl.model.subject import Subject
     from fleetctl.ports.records import Collection, StoredRecord
     from fleetctl.ports.store import SharedIntent
@@ -59,6 +60,8 @@ class SqliteStore(LeasedDatabase):
         self._clock = clock
         self._journal_entries_max = journal_entries_max
         super().__init__(database or Database(path, busy_timeout_s=busy_timeout_s, opens_on_use=opens_on_use))
+        self._fleets: dict[str, KeptRecords[Desired]] = {}  # by name, as last read
+        self._replicas: dict[str, KeptRecords[Replica]] = {}  # by fleet
         self._location = str(path.parent) if path is not None else "memory"
         self._owner = "" if opens_on_use else self._read_owner() or self._make_owner()
 
@@ -102,7 +105,8 @@ class SqliteStore(LeasedDatabase):
     def fleet(self, name: str) -> Desired | None:
         """Return one fleet, or None."""
         with self._database.read() as db:
-            return rows.find_fleet(db, name)
+            kept = self._fleets.setdefault(name, KeptRecords(Desired))
+            return next(iter(kept.read(rows.fleet_rows(db, name))), None)
 
     def put_fleet(  # what it is, and who wants it why
         self, profile: Profile, plan: Plan, *, now: datetime, by: str = "", why: str = "", over: int | None = None
@@ -160,7 +164,8 @@ class SqliteStore(LeasedDatabase):
         """Return the fleet's replicas, oldest first; ended ones for an hour."""
         since_s = (self._clock.now() - _ENDED_KEPT).timestamp()
         with self._database.read() as db:
-            return rows.list_replicas(db, fleet, since_s=since_s)
+            kept = self._replicas.setdefault(fleet, KeptRecords(Replica))
+            return kept.read(rows.replica_rows(db, fleet, since_s=since_s))
 
     def begin_replica(self, replica: Replica, request: NodeRequest, *, now: datetime) -> Intent:
         """Commit a PENDING replica and the OPEN intent to create its node, in one transaction."""

@@ -29,6 +29,7 @@ class FakeEngine:
     health_path = "/health"
     metrics_path = "/metrics"
     metrics_prefix = ""
+    request_gauges: tuple[str, ...] = ()
     program = ""
     program_env = ""
     api_key_env = ""

@@ -65,8 +65,9 @@ class FakeHost:
         finally:
             self.held.remove((fleet, operation))
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Have `on_start` start a controller if none lives. Raises UnavailableError when none answers then."""
+        del within_s  # it does not wait
         self.calls["ensure_controller", fleet] += 1
         if fleet not in self.controllers and self.on_start is not None:
             self.on_start(fleet)

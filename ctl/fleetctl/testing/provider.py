@@ -24,7 +24,7 @@ from fleetctl.testing.lives import NodeLife, NodeLives, interruption
 from fleetctl.testing.samples import offering, shared_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl.model.preflight import Finding, PlannedNodes
@@ -54,14 +54,14 @@ class Fault:
 
 
 class FakeProvider(NodeLives):
-    """Implements Provider, Interruptions, Preflight, NodeProcesses and, given kinds, SharedResources and ProviderSettings on a Clock.
+    """Implements Provider, Interruptions, Preflight, NodeProcesses and, as it is told, EngineRestarts, SharedResources and ProviderSettings on a Clock.
 
     Nodes boot, stop and are taken as its time passes.
     """
 
     name = "fake"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it may be, each named
         self,
         clock: Clock,
         *,
@@ -70,6 +70,7 @@ class FakeProvider(NodeLives):
         stop_s: float = 0.0,
         shared: tuple[str, ...] = (),
         declared: tuple[ProviderSetting, ...] = (),
+        restarts: bool = False,
     ) -> None:
         # Its nodes live by their own time, whatever this machine's clock is set to.
         super().__init__(SteadyClock(clock))
@@ -81,8 +82,9 @@ class FakeProvider(NodeLives):
         self.settings: Mapping[str, SettingValue] = {}  # what one has said
         self.capabilities = ProviderCapabilities(
             interruptions=self, shared=self if shared else None, preflight=self, processes=self,
-            settings=self if declared else None,
+            settings=self if declared else None, restarts=self if restarts else None,
         )  # fmt: skip
+        self.on_restart: Callable[[Node], object] = lambda _: None  # told of the node whose engine is started anew
         self.node_processes: dict[str, tuple[NodeProcess, ...]] = {}  # by token: what it says of living nodes
         self.found: tuple[Finding, ...] = ()  # what its preflight finds
         self.looked_at: list[tuple[PlannedNodes, ...]] = []  # what its preflights were made for
@@ -154,6 +156,17 @@ class FakeProvider(NodeLives):
         if token is not None:
             ends_at = self._clock.now() + timedelta(seconds=min(grace_s, self.stop_s))
             self._put(token, self._lives[token].stopping(ends_at))
+
+    async def restart(self, node_id: str, *, started_before: datetime) -> None:
+        """Have `on_restart` start a living node's engine anew, whatever its age."""
+        del started_before
+        fault = await self._enter("restart", node_id, before_effect=True)
+        token = self._living_token(node_id)
+        if token is None:
+            raise ProviderError(f"no node {node_id} runs")
+        self.on_restart(self._seen(self._lives[token]))
+        if fault is not None and fault.error is not None:
+            raise fault.error
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
         """Give notice on a living spot node."""

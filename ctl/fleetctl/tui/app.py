@@ -293,7 +293,7 @@ class FleetApp(App[None]):
         except FleetctlError as exc:
             self.notify(exc.hint, title=exc.message, severity="error")
             return
-        self.push_screen(TextDialog(f"Why {subject}", explanation_lines(found, zone=self._zone)))
+        self.push_screen(TextDialog(f"Why {subject}", explanation_lines(found, now=self._clock.now(), zone=self._zone)))
 
     def _replicas(self) -> tuple[ReplicaStatus, ...]:
         return self.shown.replicas if self.shown is not None else ()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.lane_figures import lane_streams
 from fleetctl.units import format_duration, format_usd
+from fleetctl.views.boot import phases_text
 from fleetctl.views.budget import format_budget
 from fleetctl.views.figures import CPU, format_input
 from fleetctl.views.streams import stream_line
@@ -14,7 +15,7 @@ from fleetctl.views.tiers import tier_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import tzinfo
+    from datetime import datetime, tzinfo
 
     from fleetctl.model.journal import JournalEntry
     from fleetctl.model.plan import LanePlan
@@ -24,9 +25,15 @@ StyledLine = tuple[Span, ...]
 _BLANK: StyledLine = (("", Tone.PLAIN),)
 
 
-def explanation_lines(found: Explanation, *, zone: tzinfo | None) -> tuple[StyledLine, ...]:
+def explanation_lines(found: Explanation, *, now: datetime, zone: tzinfo | None) -> tuple[StyledLine, ...]:
     """Return what is so now, what was planned, and the decisions that led here, newest first."""
     lines: list[StyledLine] = [((found.now or "nothing has been decided on it yet", Tone.STRONG),), _BLANK]
+    if found.replica is not None and (phases := phases_text(found.replica, now)):
+        lines += [(("start    ", Tone.DIM), (phases, Tone.PLAIN))]
+        lines += (
+            [(("         ", Tone.DIM), (found.replica.boot_concern, Tone.WARN))] if found.replica.boot_concern else []
+        )
+        lines.append(_BLANK)
     if found.lane is not None and found.lane.model:
         lines += [(("model    ", Tone.DIM), (found.lane.model, Tone.PLAIN)), _BLANK]
     if found.lane is not None and found.lane.budget is not None:

@@ -9,8 +9,9 @@ from fleetctl.tui.header_view import Freshness, header_lines
 from fleetctl.views.canvas import Canvas, glyphs
 from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
 from fleetctl.views.lanes import LANES_LIVE, lanes_table
-from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
-from fleetctl.views.table import Cell, Table, cut, fit, line, titles
+from fleetctl.views.lines import table_lines
+from fleetctl.views.replicas import REPLICAS_LIVE, ended_beyond, replicas_table
+from fleetctl.views.table import Cell, Table, cut, line, titles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,6 +34,8 @@ def once(status: FleetStatus, *, width: int, is_ascii: bool = False, zone: tzinf
         _newest(decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)),
     )
     blocks = ["\n".join(map(_plain, head)), *("\n".join(_block(panel, canvas)) for panel in panels if panel.rows)]
+    if more := ended_beyond(status, now=status.at):
+        blocks.append(f"{more} more replicas have ended: fleetctl events {status.fleet}"[:width])
     text = "\n\n".join(blocks) + "\n"
     return text.encode("ascii", "replace").decode() if is_ascii else text
 
@@ -42,9 +45,9 @@ def _newest(table: Table) -> Table:
 
 
 def _block(table: Table, canvas: Canvas) -> Iterator[str]:
-    placed = fit(table, canvas.width)
-    for cells in (titles(table), *(row.cells for row in table.rows)):
-        spans = line(table, cells, placed, ellipsis=canvas.marks.ellipsis)
+    laid = table_lines(table, canvas.width, ellipsis=canvas.marks.ellipsis)
+    heading = line(table, titles(table), laid.placed, ellipsis=canvas.marks.ellipsis)
+    for spans in (heading, *map(laid.drawn, range(len(laid.lines)))):
         yield _plain(cut(Cell(spans=spans), canvas.width, ellipsis=canvas.marks.ellipsis).spans)
 
 

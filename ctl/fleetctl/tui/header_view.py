@@ -58,6 +58,7 @@ def header_lines(
         _cost(status, canvas.layout),
         *_cost_per_tokens(status),
         *_workflows(status),
+        *_gateways(status, freshness),
         *_mode(status, is_readonly=is_readonly),
         *_frozen(status, now=now),
         *_rollout(status),
@@ -111,6 +112,17 @@ def _workflows(status: FleetStatus) -> list[HeaderItem]:
         [workflow_text(kind) for kind in status.workflows.kinds if kind.kind] if status.workflows is not None else []
     )
     return [HeaderItem(spans=(span,), rank=3) for span in found if span is not None]
+
+
+def _gateways(status: FleetStatus, freshness: Freshness) -> list[HeaderItem]:
+    """Return how many of several gateways answer, of those that are to serve; of one alone the condition speaks."""
+    serving = [each for each in status.gateways if not each.is_leaving]
+    if len(status.gateways) < 2 or not (freshness.is_live or freshness.is_paused):
+        return []
+    answering = sum(each.answers for each in serving)
+    if answering < len(serving):
+        return [HeaderItem(spans=((f"{answering}/{len(serving)} gateways", Tone.WARN),), rank=1)]
+    return [HeaderItem(spans=((format_count(len(serving), "gateway"), Tone.DIM),), rank=4)]
 
 
 def _mode(status: FleetStatus, *, is_readonly: bool) -> list[HeaderItem]:

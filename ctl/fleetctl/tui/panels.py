@@ -17,7 +17,7 @@ from fleetctl.tui.tones import TONE_CLASSES, to_text, tone_styles
 from fleetctl.views.canvas import Canvas
 from fleetctl.views.decisions import DECISIONS_LIVE, decisions_table
 from fleetctl.views.lanes import LANES_LIVE, lanes_table
-from fleetctl.views.replicas import REPLICAS_LIVE, replicas_table
+from fleetctl.views.replicas import REPLICAS_LIVE, ended_beyond, replicas_table
 from fleetctl.views.tiers import live_tier_table
 from fleetctl.views.workflows import live_workflow_table
 
@@ -78,7 +78,9 @@ def fill(screen: Screen[None], state: ScreenState, trend: Trend) -> None:
     trends.show(trend.table(status, canvas, is_stale=is_stale), empty="no lanes")
     _fill_optional(screen, state)
     replicas = replicas_table(status, canvas, REPLICAS_LIVE, now=state.now, is_stale=is_stale)
-    screen.query_one("#replicas", Grid).show(replicas, empty="no replicas")
+    beyond = ended_beyond(status, now=state.now)
+    more = f"{beyond} more ended" if beyond else ""
+    screen.query_one("#replicas", Grid).show(replicas, empty="no replicas", more=more)
     decisions = decisions_table(status.decisions, DECISIONS_LIVE, time=canvas.clock_time)
     screen.query_one("#decisions", Grid).show(decisions, empty="nothing decided yet")
 

@@ -14,7 +14,7 @@ from fleetctl.model.slo import Validity
 from fleetctl.model.status import ReplicaStatus
 from fleetctl.model.stream import StreamFigures
 from fleetctl.units import format_usd
-from fleetctl.views.boot import boot_text
+from fleetctl.views.boot import start_text
 from fleetctl.views.canvas import Canvas
 from fleetctl.views.conditions import STATE_TONES
 from fleetctl.views.figures import CPU, count_cell, format_age, unknown_cell
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fleetctl.model.status import FleetStatus
 
 _GONE_SHOWN = timedelta(minutes=2)  # long enough to see it go; `ls` and `why` know it for an hour
+_ENDED_SHOWN_MAX = 5  # a lane whose engine cannot start leaves one each time it is tried
 _UNKNOWN = "unknown"
 _KV_FULL = 0.9  # preemptions come soon after
 
@@ -63,12 +64,17 @@ def replicas_table(
     is_stale: bool,
     with_gone: bool = False,
 ) -> Table:
-    """Return the replicas by lane and number, so that no state change moves a row; `with_gone`: all on record."""
+    """Return the replicas by lane and number, so that no state change moves a row; those that ended below them, the latest first.
+
+    `with_gone`: all on record, else those that `ended_shown` has.
+    """
     order = {lane.name: number for number, lane in enumerate(status.lanes)}
-    shown = sorted(
-        (r for r in status.replicas if with_gone or is_shown(r.record, now=now)),
+    living = sorted(
+        (r for r in status.replicas if r.record.state.is_live),
         key=lambda r: (order.get(r.record.lane, len(order)), r.record.lane, number_of(r.record.id)),
     )
+    ended = _ended(status) if with_gone else ended_shown(status, now=now)
+    shown = (*living, *ended)
     streams = {} if is_stale else {x.name: x.traffic.replica_streams for x in status.lanes if x.traffic is not None}
     rows = (
         ReplicaRow(
@@ -83,9 +89,25 @@ def replicas_table(
     return fill(columns, rows, key=lambda row: row.record.id).within(canvas.layout)
 
 
-def is_shown(record: Replica, *, now: datetime) -> bool:
-    """Whether it is live, failed, or left just now."""
-    return record.state is not ReplicaState.GONE or now - record.changed_at < _GONE_SHOWN
+def ended_shown(status: FleetStatus, *, now: datetime) -> tuple[ReplicaStatus, ...]:
+    """Return the few that failed, or left just now, the latest first."""
+    return _recent(status, now=now)[:_ENDED_SHOWN_MAX]
+
+
+def ended_beyond(status: FleetStatus, *, now: datetime) -> int:
+    """Return how many more have failed, or left just now, than `ended_shown` has."""
+    return max(0, len(_recent(status, now=now)) - _ENDED_SHOWN_MAX)
+
+
+def _recent(status: FleetStatus, *, now: datetime) -> tuple[ReplicaStatus, ...]:
+    return tuple(
+        r for r in _ended(status) if r.record.state is not ReplicaState.GONE or now - r.record.changed_at < _GONE_SHOWN
+    )
+
+
+def _ended(status: FleetStatus) -> tuple[ReplicaStatus, ...]:
+    ended = sorted((r for r in status.replicas if not r.record.state.is_live), key=lambda r: number_of(r.record.id))
+    return tuple(sorted(ended, key=lambda r: r.record.changed_at, reverse=True))
 
 
 def number_of(replica_id: str) -> tuple[int, str]:
@@ -153,15 +175,11 @@ def _kv(engine: EngineSignals) -> Cell:
     return cell(f"{engine.kv_usage * 100:.0f}", Tone.WARN if engine.kv_usage >= _KV_FULL else Tone.PLAIN)
 
 
-def _boot_text(replica: ReplicaStatus) -> str:
-    """Return how far a node's start has come and what it waits for: "image 40 %, ImagePullBackOff"; empty: nothing said."""
-    boot = replica.boot
-    parts: list[str] = []
-    if boot is not None:
-        parts.append(boot_text(boot))
-    if replica.pending_reason and replica.pending_reason not in parts:
-        parts.append(replica.pending_reason)
-    return ", ".join(parts)
+def _boot_text(replica: ReplicaStatus, now: datetime) -> str:
+    """Return how far a start has come and what it waits for: "image 40 % for 10s, ImagePullBackOff"; empty: nothing said."""
+    text, waits = start_text(replica, now), replica.pending_reason
+    is_repeated = not waits or (replica.boot is not None and waits == replica.boot.phase)
+    return text if is_repeated else f"{text}, {waits}" if text else waits
 
 
 def _reason(row: ReplicaRow) -> Cell:
@@ -174,13 +192,15 @@ def _reason(row: ReplicaRow) -> Cell:
         spans.append((f"{notice_text(record.notice, row.now)}; ", Tone.WARN))
     if record.drain_requested and record.state is ReplicaState.READY:
         spans.append(("drain asked for ", Tone.WARN))
-    if record.state.is_live and (waits := _boot_text(row.replica)) and not row.is_stale:
-        spans.append((f"{waits} ", Tone.PLAIN))
+    if record.state.is_live and (waits := _boot_text(row.replica, row.now)) and not row.is_stale:
+        spans.append((f"{waits} ", Tone.WARN if row.replica.boot_concern else Tone.PLAIN))
     if record.fault:
         spans.append((record.fault, Tone.BAD))
     elif record.reason:
         spans.append((record.reason, Tone.DIM))
-    return Cell(spans=tuple(spans))
+    # Of one that serves the reason is how it came to; of every other it is what one looks for.
+    is_whole = record.state is not ReplicaState.READY or any(tone in (Tone.WARN, Tone.BAD) for _, tone in spans)
+    return Cell(spans=tuple(spans), is_whole=is_whole)
 
 
 def _gpu(record: Replica) -> str:

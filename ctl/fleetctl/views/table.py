@@ -61,6 +61,7 @@ class Cell:
     spans: tuple[Span, ...]
     divider: int = 0  # characters before what Align.DIVIDER aligns
     tail: tuple[Span, ...] = ()  # a bar, say: stands behind the texts of the whole column
+    is_whole: bool = False  # on a screen: what has no room in its row stands on lines below it
 
     def __post_init__(self) -> None:
         if not all(text.isprintable() for text, _ in self.spans):

@@ -26,11 +26,7 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
     numbers = [n for n in paths.gateway_numbers if n == 1 or FileLock(paths.gateway_lock_of(n)).is_held()]
     if len(numbers) == 1:
         return _call(fleet, 1, query)
-    if query.after is not None:
-        raise UnavailableError(
-            f"fleet {fleet} has several gateways, and each counts the order in which its requests ended by itself",
-            hint="a fleet is recorded with one gateway: gateway.processes: 1",
-        )
+    refuse_order_of_several(fleet, query)
     found, failed = [], None
     for number in numbers:
         try:
@@ -42,11 +38,25 @@ def request_traces(fleet: str, query: TraceQuery) -> RequestTraces:
     return merged_traces(found, limit=query.limit, running=query.running)
 
 
-def _call(fleet: str, number: int, query: TraceQuery) -> RequestTraces:
-    given = {name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "")}
+def refuse_order_of_several(fleet: str, query: TraceQuery) -> None:
+    """Raise UnavailableError for what follows an order that each of several gateways has by itself."""
+    if query.after is not None:
+        raise UnavailableError(
+            f"fleet {fleet} has several gateways, and each counts the order in which its requests ended by itself",
+            hint="a fleet is recorded with one gateway: gateway.processes: 1",
+        )
+
+
+def traces_target(query: TraceQuery) -> tuple[str, dict[str, str]]:
+    """Return the path and the parameters by which a gateway is asked."""
+    given = {name: str(value) for name, value in msgspec.to_builtins(query).items() if value not in (None, "")}
     id_ = given.pop("id", "")
-    path = f"/v1/requests/{quote(id_, safe='')}" if id_ else "/v1/requests"
     given["is_missed"] = str(query.is_missed).lower()
+    return (f"/v1/requests/{quote(id_, safe='')}" if id_ else "/v1/requests"), given
+
+
+def _call(fleet: str, number: int, query: TraceQuery) -> RequestTraces:
+    path, given = traces_target(query)
     what = f"the gateway of {fleet}" if number == 1 else f"gateway {number} of {fleet}"
     socket = FleetPaths(fleet=fleet).gateway_socket_of(number)
     raw = call(socket, "GET", f"{path}?{urlencode(given)}", of=what, deadline_s=_DEADLINE_S)

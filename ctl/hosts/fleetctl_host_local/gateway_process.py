@@ -200,9 +200,10 @@ class PublicListener:
 
 def _arguments(desired: Desired, number: int) -> list[str]:
     """Return what a gateway is told beside its fleet: one of several has none of their limits until it is given some."""
+    tls = ["--tls"] if desired.profile.gateway.tls is not None else []
     if desired.profile.gateway.processes == 1 and number == 1:
-        return ["--stop-timeout-s", str(_GATEWAY_FINISH_S)]
-    return ["--stop-timeout-s", str(_SEVERAL_FINISH_S), "--number", str(number), "--beside"]
+        return ["--stop-timeout-s", str(_GATEWAY_FINISH_S), *tls]
+    return ["--stop-timeout-s", str(_SEVERAL_FINISH_S), "--number", str(number), "--beside", *tls]
 
 
 def _inherited(environ: Mapping[str, str]) -> socket.socket | None:

@@ -53,8 +53,9 @@ class LocalHost:
         with FileLock(paths.home / f"{operation}.lock").hold(wait_s=wait_s, on_wait=on_wait):
             yield
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Return once a controller answers; start one if there is none. Raises UnavailableError."""
+        del within_s  # it has bounds of its own, and is there within them or never
         supervision.ensure_controller(fleet, is_wanted=is_wanted)
 
     def environment(self, fleet: str) -> FleetEnvironment | None:

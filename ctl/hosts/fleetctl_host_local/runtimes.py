@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.clock import Clock
+    from fleetctl.ports.host import GatewayHost
 
 
 def controller_command(fleet: str) -> list[str]:
@@ -76,7 +77,7 @@ class LocalControllerRuntime:
             home=str(state_dir()),
         )
 
-    def gateway_host(self, clock: Clock) -> GatewayProcess:
+    def gateway_host(self, clock: Clock) -> GatewayHost:
         """Return the keeper of the port and the gateway's process. Raises ConfigError."""
         return GatewayProcess(self._paths, clock, environ=self._environ, argv=controller_command(self._fleet))
 

@@ -53,9 +53,9 @@ def ensure_controller(fleet: str, *, is_wanted: Callable[[], bool]) -> None:
     start = _Start(fleet, lock)
     if not _within(_START_S, start.is_settled):
         raise _unavailable(fleet, f"did not answer within {_START_S:g} s")
-    # One that had little to take down may be done, and the fleet forgotten, before anybody could ask it.
+    # One that had little to take down may be done, and the fleet forgotten, before anybody could ask it, or ask it twice.
     code = start.exit_code
-    if not ((code == 0 and not is_wanted()) or _answers(fleet)):
+    if not (start.has_answered or (code == 0 and not is_wanted()) or _answers(fleet)):
         raise _unavailable(fleet, f"ended with exit code {'?' if code is None else code} while starting")
 
 
@@ -67,6 +67,7 @@ class _Start:
         self._lock = lock
         self._unclaimed = UnclaimedControllers(lock)
         self._started: subprocess.Popen[bytes] | None = None
+        self.has_answered = False  # a controller, this one or another's
         self._start_missing()
 
     def _start_missing(self) -> None:
@@ -82,6 +83,7 @@ class _Start:
     def is_settled(self) -> bool:
         """Whether a controller answers, or the one that was started has ended."""
         if _answers(self._fleet):
+            self.has_answered = True
             # Another has the lock; whoever is stopped before it will never be needed.
             self._unclaimed.end_stopped(SYSTEM_CLOCK.monotonic_s(), within_s=0.0)
             return True

@@ -11,7 +11,7 @@ from fleetctl.errors import StateError
 from fleetctl.locks import FileLock
 from fleetctl.log_files import open_log
 from fleetctl_host_local import recorded_environment
-from fleetctl_host_local.heartbeat import StallWatch, kill_holder
+from fleetctl_host_local.heartbeat import CONTROLLER_COMPUTING_S, StallWatch, kill_holder
 from fleetctl_host_local.inheritance import to_inherit
 from fleetctl_host_local.unclaimed import UnclaimedControllers
 
@@ -34,7 +34,7 @@ class Watchdog:
     def __init__(self, paths: FleetPaths, argv: list[str]) -> None:
         self._paths = paths
         self._lock = FileLock(paths.controller_lock)
-        self._stall = StallWatch(self._lock)
+        self._stall = StallWatch(self._lock, computing_s=CONTROLLER_COMPUTING_S)
         self._argv = argv
         self._unclaimed = UnclaimedControllers(self._lock)
         self._not_before_s = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +12,8 @@ from fleetctl.codec import decode, encode
 from fleetctl.environment import STATE_URL, FleetEnvironment
 from fleetctl.errors import FleetctlError, StateError, UnavailableError
 from fleetctl.files import write_whole
-from fleetctl.model.head import HeadState
+from fleetctl.model.desired import DesiredPhase
+from fleetctl.model.head import CERTIFICATE, HeadState
 from fleetctl.model.log import LogChunk
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl.model.provider_setting import ProviderSetting, SettingKind
@@ -35,6 +37,9 @@ T = TypeVar("T")
 _READY_S = 900.0
 _POLL_S, _LOOK_S = 0.5, 5.0
 _REMOVED_S = 420.0
+# A head that has been at work, gives no sign of life any more and is not reached for this long is dead to a fleet that goes
+# down: its machine may hang, or its network.
+_DEAD_S = 45.0
 _SETTLING_S = 20.0
 _ENVIRONMENT = "environment"
 _ADDRESS = r"[0-9a-fA-F.:]+(/\d+)?"
@@ -54,12 +59,23 @@ SETTINGS = (
         form="an image's id, such as ami-0a1b2c3d, or ssm:/a/parameter",
     ),
     ProviderSetting(
+        name="security_group",
+        description="The head's security group, by id or name, which somebody else has made. Unset: one of its own.",
+    ),
+    ProviderSetting(
         name="open_to",
         kind=SettingKind.TEXTS,
         description="The addresses that may reach the head's sshd, and its gateway where that listens beyond loopback. With one "
         "beyond private networks it has a public address. Unset: the addresses of its VPC.",
         pattern=_ADDRESS,
         form="addresses, such as [203.0.113.7/32]",
+    ),
+    ProviderSetting(
+        name="elastic_ip",
+        description="An Elastic IP of yours, by its allocation id, that leads to the head, and to the next one when that is "
+        "replaced: clients keep their address. It takes open_to to be of use. Unset: each head has another address.",
+        pattern=r"eipalloc-[0-9a-f]+",
+        form="an allocation's id, such as eipalloc-0a1b2c3d",
     ),
     ProviderSetting(
         name="tunnel",
@@ -110,12 +126,13 @@ class PlacedNodeHost(LocalHost):
         self._looked_s = -_LOOK_S
         self._shown: set[str] = set()
 
-    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool]) -> None:
+    def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Return once the head's controller answers, through a tunnel; have a head made where there is none. Raises UnavailableError."""
         clock = self._place.clock
-        until_s = clock.monotonic_s() + _READY_S
+        within_s = _READY_S if within_s is None else min(within_s, _READY_S)
+        until_s = clock.monotonic_s() + within_s
         looked_s = clock.monotonic_s() - _LOOK_S
-        text = "nothing is seen of it"
+        text, silent_since_s = "nothing is seen of it", math.inf
         while clock.monotonic_s() < until_s:
             if self._answers(fleet):
                 return
@@ -128,12 +145,35 @@ class PlacedNodeHost(LocalHost):
                 # way to it has nothing to wait for.
                 if is_unreachable and self.processes(fleet).has_controller:
                     return
+                silent_since_s = min(silent_since_s, looked_s) if is_unreachable else math.inf
+                if looked_s - silent_since_s >= _DEAD_S and self._ends_dead(fleet):
+                    silent_since_s = math.inf
             clock.sleep_blocking(_POLL_S)
         raise UnavailableError(
-            f"the head of {fleet} does not answer after {_READY_S:g} s: {text}",
+            f"the head of {fleet} does not answer after {within_s:.0f} s: {text}",
             hint="what its machine wrote: `aws ec2 get-console-output --latest --instance-id ID`; once it is terminated, "
             "the next command makes another",
         )
+
+    def _ends_dead(self, fleet: str) -> bool:
+        """End the head of a fleet that goes down, where it was at work and its lease has run out; the next look orders another.
+
+        That one sees the fleet's nodes gone. Of a fleet that is up it is left: its gateway may serve others than us.
+        """
+        order, desired = self._orders.newest(), self._place.store.fleet(fleet)
+        sign = self._orders.sign(order) if order is not None else None
+        lease = self._place.store.lease(fleet)
+        has_worked = sign is not None and lease is not None and lease.renewed_at >= sign.up_at
+        if order is None or not has_worked or desired is None or desired.phase is not DesiredPhase.DOWN:
+            return False
+        if self.processes(fleet).has_controller:
+            return False
+        self._show(
+            f"head {order.number} has not been reached for {_DEAD_S:g} s and gives no sign of life: "
+            "it is ended, and another one takes the fleet down"
+        )
+        waited(self._orders.heads.end(order))
+        return True
 
     def environment(self, fleet: str) -> FleetEnvironment | None:
         """Return what is kept with the head's secrets. Raises StateError, ProviderError."""
@@ -150,6 +190,12 @@ class PlacedNodeHost(LocalHost):
         heads = self._orders.heads
         there = FleetEnvironment(inherited=heads.inherited(environment.inherited), variables=environment.variables)
         waited(heads.put_secret(self._place.store.owner, fleet, _ENVIRONMENT, encode(there).decode(), replaces=True))
+
+    def keep_certificate(self, fleet: str, pem: str) -> None:
+        """Keep the gateway's key and certificate with the head's secrets, where they differ from what is there."""
+        heads, owner = self._orders.heads, self._place.store.owner
+        if waited(heads.secret(owner, fleet, CERTIFICATE)) != pem:
+            waited(heads.put_secret(owner, fleet, CERTIFICATE, pem, replaces=True))
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the head's."""

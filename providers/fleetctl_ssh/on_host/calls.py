@@ -47,6 +47,7 @@ def _made(kept: OwnerRecords, call: dict[str, Any]) -> dict[str, Any]:
     order = {name: call[name] for name in _ORDER_FIELDS}
     order["gpus"] = machine.picked(call["gpu_count"], call["gpu_memory_fraction"], _gpus_taken())
     order["created_at_s"], order["boot_id"] = clocks.wall_s(), processes.boot_id()
+    order["received_bytes"] = machine.received_bytes()
     _renew(kept, call["fleet"])
     records.write(kept.order(call["token"]), order)
     try:
@@ -67,7 +68,7 @@ def _list(call: dict[str, Any]) -> dict[str, Any]:
         nodes = [_shown(kept, order) for order in kept.orders() if order["fleet"] == call["fleet"]]
         if any(node["end"] is None for node in nodes):
             _renew(kept, call["fleet"])
-    return {"nodes": nodes}
+    return {"nodes": nodes, "received_bytes": machine.received_bytes()}
 
 
 def _describe(call: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +119,9 @@ def _shown(kept: OwnerRecords, order: dict[str, Any]) -> dict[str, Any]:
     end = _settled(kept, order)
     fields = (*_ORDER_FIELDS, "gpus", "created_at_s")
     is_stopping = end is None and kept.stop(order["token"]).exists()
-    return {**{name: order[name] for name in fields}, "end": end, "is_stopping": is_stopping}
+    shown = {name: order[name] for name in fields}
+    # Orders of earlier versions lack it.
+    return {**shown, "received_bytes": order.get("received_bytes"), "end": end, "is_stopping": is_stopping}
 
 
 def _settled(kept: OwnerRecords, order: dict[str, Any]) -> dict[str, Any] | None:

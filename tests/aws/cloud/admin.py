@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.clock import SYSTEM_CLOCK
 from tests.aws.cloud.capacity import CapacityLimit
 from tests.aws.cloud.faults import KINDS, FaultRule
 
@@ -43,6 +44,7 @@ class AdminPages:
             ("POST", "limits"): self._add_limit,
             ("DELETE", "limits"): lambda _: self._account.capacity.limits.clear(),
             ("POST", "quotas"): self._set_quotas,
+            ("POST", "policies"): lambda wanted: self.frontend.access.set(wanted),  # noqa: PLW0108  # there is none yet
             ("POST", "prices"): self._set_prices,
             ("POST", "interrupt"): self._interrupt,
             ("POST", "rebalance"): self._rebalance,
@@ -99,16 +101,22 @@ class AdminPages:
         key = (wanted["instance_type"], wanted.get("zone", "*"), wanted["market"])
         self._account.capacity.usd_per_hour[key] = float(wanted["usd_per_hour"])
 
-    def _interrupt(self, wanted: dict[str, Any]) -> None:
-        """Give notice of a spot instance's end, and end it when the notice is over, or earlier if it ends itself."""
+    def _interrupt(self, wanted: dict[str, Any]) -> dict[str, float]:
+        """Give notice of a spot instance's end, and end it when the notice is over, or earlier if it ends itself.
+
+        Returns when its message was put, in seconds since the epoch.
+        """
         record = self._account.launches[wanted["instance_id"]]
         if record.instance.lifecycle != "spot":
             raise ValueError(f"{record.instance.id} is no spot instance")
         notice_s = float(wanted.get("notice_s", _NOTICE_S))
-        self._notify(record, "interruption", notice_s)
+        if wanted.get("metadata", True):
+            self._notify(record, "interruption", notice_s)
+        put_at_s = SYSTEM_CLOCK.now().timestamp()
         if wanted.get("event", True):
-            self._bus.interruption(record)
+            self._bus.interruption(record, age_s=float(wanted.get("age_s", 0.0)))
         self._account.after(notice_s, lambda: self._reclaim(record))
+        return {"put_at_s": put_at_s}
 
     def _reclaim(self, record: LaunchRecord) -> None:
         self._account.end(
@@ -132,18 +140,29 @@ class AdminPages:
         )
 
     def _reset(self, _: dict[str, Any]) -> None:
-        """Behave again as at the start; what runs ends."""
+        """Behave again as at the start; what runs ends, and what buckets hold goes with them."""
         account = self._account
         account.lag_s = account.pending_s = account.ending_s = 0.0
         account.capacity.limits.clear()
         account.capacity.quota_vcpus.clear()
         account.capacity.usd_per_hour.clear()
         self._faults.rules.clear()
+        self.frontend.access.set({})
         for record in account.launches.values():
             account.end(record, code="Client.UserInitiatedShutdown", message="the test is over", transition="")
         account.launches.clear()
         account.tokens.clear()
+        _clear_buckets()
         self.frontend.journal.clear()
+
+
+def _clear_buckets() -> None:
+    """Have no bucket: a state that an earlier test has left there would be the next one's."""
+    from moto.s3.models import s3_backends
+
+    for of_account in s3_backends.values():
+        for backend in of_account.values():
+            backend.reset()
 
 
 def _shown(record: LaunchRecord) -> dict[str, Any]:

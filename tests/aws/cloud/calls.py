@@ -29,6 +29,7 @@ class AwsCall:
     region: str
     parameters: dict[str, str]
     is_json: bool
+    access_key: str = ""  # whose call it is; empty: it is not signed
 
     def error(self, code: str, message: str) -> tuple[str, bytes]:
         """Return the content type and body of an error as this service words it."""
@@ -46,7 +47,7 @@ class AwsCall:
 
 def call_of(environ: Mapping[str, Any], body: bytes) -> AwsCall:
     """Read a request's call; an unsigned one is of no service and no region."""
-    service, region = _scope(environ.get("HTTP_AUTHORIZATION", ""))
+    access_key, service, region = _scope(environ.get("HTTP_AUTHORIZATION", ""))
     target = environ.get("HTTP_X_AMZ_TARGET", "")
     if target:
         found = json.loads(body or b"{}")
@@ -56,16 +57,20 @@ def call_of(environ: Mapping[str, Any], body: bytes) -> AwsCall:
             region=region,
             parameters=dict(_flat(found, "")),
             is_json=True,
+            access_key=access_key,
         )
     query = dict(parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
     if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
         query |= dict(parse_qsl(body.decode(), keep_blank_values=True))
     if "Action" in query:
-        return AwsCall(service=service, action=query["Action"], region=region, parameters=query, is_json=False)
-    return _rest_call(environ, service, region, query)
+        return AwsCall(
+            service=service, action=query["Action"], region=region, parameters=query, is_json=False, access_key=access_key
+        )  # fmt: skip
+    return _rest_call(environ, (access_key, service, region), query)
 
 
-def _rest_call(environ: Mapping[str, Any], service: str, region: str, query: dict[str, str]) -> AwsCall:
+def _rest_call(environ: Mapping[str, Any], scope: tuple[str, str, str], query: dict[str, str]) -> AwsCall:
+    access_key, service, region = scope
     bucket, _, key = environ.get("PATH_INFO", "/").lstrip("/").partition("/")
     action = _REST_ACTIONS.get(environ["REQUEST_METHOD"], environ["REQUEST_METHOD"])
     if not key:
@@ -78,13 +83,16 @@ def _rest_call(environ: Mapping[str, Any], service: str, region: str, query: dic
         if f"HTTP_{name.upper().replace('-', '_')}" in environ
     }
     parameters = {**query, **headers, "Bucket": bucket, "Key": key}
-    return AwsCall(service=service, action=action, region=region, parameters=parameters, is_json=False)
+    return AwsCall(
+        service=service, action=action, region=region, parameters=parameters, is_json=False, access_key=access_key
+    )  # fmt: skip
 
 
-def _scope(authorization: str) -> tuple[str, str]:
+def _scope(authorization: str) -> tuple[str, str, str]:
+    """Return the access key, the service and the region that a request is signed with."""
     _, _, credential = authorization.partition("Credential=")
     parts = credential.partition(",")[0].split("/")
-    return (parts[3], parts[2]) if len(parts) == 5 else ("", "")
+    return (parts[0], parts[3], parts[2]) if len(parts) == 5 else ("", "", "")
 
 
 def _flat(value: object, prefix: str) -> Iterator[tuple[str, str]]:

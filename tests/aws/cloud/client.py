@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
-from fleetctl.clock import SYSTEM_CLOCK
+from tests.aws.cloud.iam_policy import USER
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ROOT = Path(__file__).resolve().parents[3]
 _REQUEST_S = 120.0
+_ROOT_KEY = "AKIAI44QH8DHBEXAMPLE"
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Cloud:
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+            "AWS_ACCESS_KEY_ID": USER,
             "AWS_SECRET_ACCESS_KEY": "of-the-tests",
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": os.devnull,
@@ -45,7 +47,7 @@ class Cloud:
         }
 
     def boto(self, service: str, **config: Any) -> Any:
-        """Return boto3's client of a service; one attempt a call unless `config` says otherwise."""
+        """Return boto3's client of a service, which may do everything; one attempt a call unless `config` says otherwise."""
         import boto3
         from botocore.config import Config
 
@@ -58,7 +60,7 @@ class Cloud:
             service,
             region_name=self.region,
             endpoint_url=self.url,
-            aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
+            aws_access_key_id=_ROOT_KEY,
             aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"],
             config=Config(**settings),
         )
@@ -84,13 +86,31 @@ class Cloud:
     def price(self, instance_type: str, market: str, usd_per_hour: float, *, zone: str = "*") -> None:
         self.control("POST", "prices", instance_type=instance_type, market=market, usd_per_hour=usd_per_hour, zone=zone)
 
+    def hold_to(self, *policies: dict[str, Any], roles: bool = False) -> None:
+        """Allow whoever has the environment's key what these policies do, and instances what their roles' do where `roles`."""
+        self.control("POST", "policies", user=policies, roles=roles)
+
     def behave(self, **seconds: float) -> None:
         """Set lag_s, pending_s, ending_s."""
         self.control("POST", "behaviour", **seconds)
 
-    def interrupt(self, instance_id: str, *, notice_s: float = 120.0, event: bool = True) -> None:
-        """Give a spot instance notice; it ends `notice_s` later."""
-        self.control("POST", "interrupt", instance_id=instance_id, notice_s=notice_s, event=event)
+    def interrupt(
+        self,
+        instance_id: str,
+        *,
+        notice_s: float = 120.0,
+        event: bool = True,
+        metadata: bool = True,
+        age_s: float = 0.0,
+    ) -> float:
+        """Give a spot instance notice, by EventBridge and by its metadata; it ends `notice_s` later. The event says
+        that it was given `age_s` ago.
+
+        Returns when the message was put, in seconds since the epoch.
+        """
+        wanted = {"instance_id": instance_id, "notice_s": notice_s, "event": event, "metadata": metadata}
+        wanted |= {"age_s": age_s}
+        return float(self.control("POST", "interrupt", **wanted)["put_at_s"])
 
     def rebalance(self, instance_id: str) -> None:
         self.control("POST", "rebalance", instance_id=instance_id)
@@ -128,13 +148,9 @@ class Cloud:
         with urlopen(request, timeout=_REQUEST_S) as response:  # noqa: S310  # as above
             return json.load(response)
 
-    def until(self, holds: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
+    def until(self, holds: Callable[[], Any], what: str, *, seconds: float = 60.0) -> Any:
         """Wait until something holds, and return what it returned."""
-        deadline_s = SYSTEM_CLOCK.monotonic_s() + seconds
-        while not (found := holds()):
-            assert SYSTEM_CLOCK.monotonic_s() < deadline_s, f"not within {seconds:g} s: {what}"
-            SYSTEM_CLOCK.sleep_blocking(0.05)
-        return found
+        return until(holds, what, within_s=seconds)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One cloud for each test that wants one: it starts in two seconds."""
+"""One cloud for the tests of a worker: it starts in two seconds of computing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.aws.cloud.client import Cloud
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_cloud() -> Iterator[Cloud]:
     with running_cloud() as running:
         yield running
@@ -22,6 +22,6 @@ def shared_cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def cloud(shared_cloud: Cloud) -> Cloud:
-    """The module's cloud, behaving again as at its start and with nothing running."""
+    """The worker's cloud, behaving again as at its start and with nothing running."""
     shared_cloud.control("POST", "reset")
     return shared_cloud

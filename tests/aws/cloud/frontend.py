@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from moto.s3.models import s3_backends
 from werkzeug.test import run_wsgi_app
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.aws.cloud.account import CloudAccount
+from tests.aws.cloud.access import AccessControl
+from tests.aws.cloud.account import ACCOUNT, CloudAccount
 from tests.aws.cloud.admin import AdminPages
 from tests.aws.cloud.calls import AwsCall, call_of
 from tests.aws.cloud.faults import FaultRules
@@ -55,6 +57,10 @@ class JournalEntry:
     parameters: dict[str, str]
     fault: str
     status: int  # 0: none was sent
+    access_key: str = ""
+    # What it had to be allowed, action and resource, and which of it was not; where its caller is held to policies.
+    needed: tuple[tuple[str, str], ...] = ()
+    denied: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -66,6 +72,8 @@ class Frontend:
     faults: FaultRules
     admin: AdminPages
     outage: Callable[[float], None]  # stops listening for so many seconds
+    commands: Callable[[AwsCall], dict[str, Any] | None] = lambda _: None  # what instances are told to run
+    access: AccessControl = field(default_factory=AccessControl)
     journal: deque[JournalEntry] = field(default_factory=lambda: deque(maxlen=_JOURNAL_MAX))
     _rules: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,8 +91,14 @@ class Frontend:
         with self._rules:
             fault = self.faults.striking(call)
         status = 0
+        with self.account.lock:
+            needed = self.access.requests(call)
+            denied = self.access.denied(call, needed)
         try:
-            response = self._struck(call, environ, body, fault) if fault else self._served(call, environ, body)
+            if denied:
+                response = self.access.refusal(call, denied)
+            else:
+                response = self._struck(call, environ, body, fault) if fault else self._served(call, environ, body)
             status = int(response[0].split(" ", 1)[0])
             return response
         finally:
@@ -96,12 +110,16 @@ class Frontend:
                 parameters=call.parameters,
                 fault=kind,
                 status=status,
+                access_key=call.access_key,
+                needed=tuple((each.action, each.resource) for each in needed),
+                denied=tuple((each.action, each.resource) for each in denied),
             )
             self.journal.append(entry)
 
     def _served(self, call: AwsCall, environ: dict[str, Any], body: bytes) -> Response:
         self.account.advance()
         own = quota_response(call, self.account.capacity) or pricing_response(call, self.account.capacity)
+        own = own or self.commands(call)
         if own is not None:
             status = "400 Bad Request" if "__type" in own else "200 OK"
             return status, [("Content-Type", "application/x-amz-json-1.1")], json.dumps(own).encode()
@@ -115,7 +133,7 @@ class Frontend:
             traceback.print_exc()
             kind, content = call.error("InternalError", f"moto failed: {sys.exc_info()[1]!r}")
             return "500 Internal Server Error", [("Content-Type", kind)], content
-        return status, list(headers.items()), b"".join(chunks)
+        return status, [*headers.items(), *_bucket_region(call)], b"".join(chunks)
 
     def _struck(self, call: AwsCall, environ: dict[str, Any], body: bytes, fault: FaultRule) -> Response:
         match fault.kind:
@@ -171,3 +189,10 @@ def _reset(environ: dict[str, Any]) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.shutdown(socket.SHUT_RD)
     connection.close()
+
+
+def _bucket_region(call: AwsCall) -> list[tuple[str, str]]:
+    """Return what S3 says of a bucket beside a listing, and moto does not."""
+    buckets = s3_backends[ACCOUNT]["aws"].buckets if (call.service, call.action) == ("s3", "ListObjectsV2") else {}
+    bucket = buckets.get(call.parameters["Bucket"]) if buckets else None
+    return [("x-amz-bucket-region", bucket.region_name)] if bucket is not None else []

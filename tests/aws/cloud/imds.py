@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from moto.ec2.models import ec2_backends
 
 from fleetctl.clock import SYSTEM_CLOCK
+from tests.aws.cloud.access import role_key
 from tests.aws.cloud.account import ACCOUNT, LaunchRecord
 
 if TYPE_CHECKING:
@@ -97,18 +98,22 @@ class Metadata:
         tags = {each["key"]: each["value"] for each in self.record.instance.get_tags()}
         return tags.get(name) if name else "\n".join(sorted(tags))
 
-    def _role(self, rest: list[str]) -> str | None:
+    def profile(self) -> str:
+        """Return the name of the instance's profile; empty: it has none."""
         associations = ec2_backends[ACCOUNT][self.record.region].iam_instance_profile_associations
         found = associations.get(self.record.instance.id)
-        if found is None:
+        return "" if found is None else str(found.iam_instance_profile.name)
+
+    def _role(self, rest: list[str]) -> str | None:
+        name = self.profile()
+        if not name:
             return None
-        name = found.iam_instance_profile.name
         if rest == ["security-credentials"]:
-            return str(name)
+            return name
         if rest != ["security-credentials", name]:
             return None
         until = SYSTEM_CLOCK.now() + timedelta(hours=6)
-        keys = {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "SecretAccessKey": "of-the-role", "Token": "of-the-tests"}
+        keys = {"AccessKeyId": role_key(name), "SecretAccessKey": "of-the-role", "Token": "of-the-tests"}
         return json.dumps({"Code": "Success", "Type": "AWS-HMAC", **keys, "Expiration": instant(until)})
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.clock import SYSTEM_CLOCK
+from tests.aws.cloud.access import role_key
 from tests.aws.cloud.account import LaunchRecord
 from tests.aws.cloud.imds import LOOPBACK_PORT, Metadata, MetadataService, instant
 from tests.aws.cloud.network import own_directory, remove_namespace
@@ -54,7 +55,7 @@ class Machines:
         self._network = network
         self._service = MetadataService()
         self.directory = own_directory()
-        self._cloud = {"url": f"http://{network.host}:{port}", "region": region, "role": "ASIAIOSFODNN7EXAMPLE"}
+        self._cloud = {"url": f"http://{network.host}:{port}", "region": region}
         self._machines: dict[str, Machine] = {}
         self._numbers = itertools.count(1)
         self._boots = ThreadPoolExecutor(_BOOTS_AT_ONCE, thread_name_prefix="boot")
@@ -84,8 +85,31 @@ class Machines:
 
     def console(self, instance_id: str) -> str:
         """Return what an instance has written to its console."""
-        path = self._machines[instance_id].directory / "console.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        directory = self._machines[instance_id].directory
+        paths = [directory / "console.log", *sorted((directory / "journal").glob("*"))]
+        return "".join(path.read_text(errors="replace") for path in paths if path.exists())
+
+    def send(self, instance_id: str, command: str, script: str) -> bool:
+        """Have an instance run a script; False: it does not run."""
+        machine = self._machines.get(instance_id)
+        process = machine.process if machine is not None and not machine.is_over else None
+        if process is None or process.stdin is None:
+            return False
+        try:
+            process.stdin.write(f"run {command} {base64.b64encode(script.encode()).decode()}\n".encode())
+            process.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def access_key(self, instance_id: str) -> str:
+        """Return the access key of an instance's role, as its metadata give it out."""
+        return role_key(self._machines[instance_id].metadata.profile())
+
+    def result(self, instance_id: str, command: str) -> str | None:
+        """Return what a script came to; None: it has not ended."""
+        path = self._machines[instance_id].directory / "commands" / command
+        return path.read_text() if path.exists() else None
 
     def _boot(self, record: LaunchRecord) -> None:
         data = record.instance.user_data
@@ -116,6 +140,7 @@ class Machines:
         self._service.add(machine.metadata, namespace=machine.namespace)
         settings = {
             **self._cloud,
+            "role": role_key(machine.metadata.profile()),
             "namespaced": self._network.is_namespaced,
             "address": address,
             "metadata": f"http://{address}:{LOOPBACK_PORT}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -36,14 +37,15 @@ class EventBus:
                 record, "EC2 Instance State-change Notification", {"instance-id": record.instance.id, "state": state}
             )
 
-    def interruption(self, record: LaunchRecord) -> None:
+    def interruption(self, record: LaunchRecord, *, age_s: float = 0.0) -> None:
+        """Tell of one that was given `age_s` ago, as where the event was held up on its way."""
         detail = {"instance-id": record.instance.id, "instance-action": "terminate"}
-        self.publish(record, "EC2 Spot Instance Interruption Warning", detail)
+        self.publish(record, "EC2 Spot Instance Interruption Warning", detail, age_s=age_s)
 
     def rebalance(self, record: LaunchRecord) -> None:
         self.publish(record, "EC2 Instance Rebalance Recommendation", {"instance-id": record.instance.id})
 
-    def publish(self, record: LaunchRecord, detail_type: str, detail: dict[str, Any]) -> None:
+    def publish(self, record: LaunchRecord, detail_type: str, detail: dict[str, Any], *, age_s: float = 0.0) -> None:
         """Send an event of an instance to every queue that a rule sends it to."""
         zone = record.instance.placement.zone
         # Interruptions name the zone where other events name the region and the account.
@@ -55,7 +57,7 @@ class EventBus:
             "detail-type": detail_type,
             "source": "aws.ec2",
             "account": ACCOUNT,
-            "time": iso_8601_datetime_without_milliseconds(utcnow()),
+            "time": iso_8601_datetime_without_milliseconds(utcnow() - timedelta(seconds=age_s)),
             "region": record.region,
             "resources": [f"arn:aws:ec2:{where.rstrip(':')}:instance/{record.instance.id}"],
             "detail": detail,

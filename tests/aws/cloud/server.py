@@ -22,6 +22,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.aws.cloud.account import CloudAccount
 from tests.aws.cloud.admin import AdminPages
+from tests.aws.cloud.commands import InstanceCommands
 from tests.aws.cloud.faults import FaultRules
 from tests.aws.cloud.frontend import Frontend
 from tests.aws.cloud.images import publish_images
@@ -114,6 +115,7 @@ def make_cloud(
         server.bind()
         machines = Machines(account, network, port=server.port, region=regions[0])
         facts["directory"] = str(machines.directory)
+        frontend.commands = InstanceCommands(machines, frontend.access).response
         admin.on_notice.append(machines.notice)
         admin.add("POST", "crash", lambda wanted: machines.crash(wanted["instance_id"]))
         admin.add("POST", "console", lambda wanted: machines.console(wanted["instance_id"]))

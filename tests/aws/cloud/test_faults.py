@@ -187,3 +187,13 @@ def test_s3_writes_are_conditional(cloud: Cloud) -> None:
     with pytest.raises(ClientError) as raised:
         s3.put_object(Bucket="state", Key="lease", Body=b"b", IfNoneMatch="*")
     assert code_of(raised) == "PreconditionFailed"
+
+
+def test_a_reset_leaves_no_bucket_and_no_object(cloud: Cloud) -> None:
+    s3 = cloud.boto("s3")
+    s3.create_bucket(Bucket="left")
+    s3.put_object(Bucket="left", Key="lease", Body=b"a", IfNoneMatch="*")
+    cloud.control("POST", "reset")
+    assert s3.list_buckets()["Buckets"] == []
+    s3.create_bucket(Bucket="left")
+    s3.put_object(Bucket="left", Key="lease", Body=b"b", IfNoneMatch="*")

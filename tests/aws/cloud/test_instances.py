@@ -103,6 +103,13 @@ def answers(instance: dict[str, Any]) -> bool:
         return False
 
 
+def parts_of(network: int) -> set[tuple[str, str]]:
+    """Return the namespaces and the bridge of a cloud by its number, each as the kernel tells it from a later one of that name."""
+    found = {(each.name, str(each.stat().st_ino)) for each in Path("/run/netns").glob(f"fcn{network}-*")}
+    bridge = Path(f"/sys/class/net/fcb{network}/ifindex")
+    return found | ({("bridge", bridge.read_text())} if bridge.exists() else set())
+
+
 def reason(cloud: Cloud, instance: dict[str, Any]) -> str:
     """Return why an instance is terminated; empty: it is not."""
     (found,) = (each for each in cloud.instances() if each["id"] == instance["InstanceId"])
@@ -212,12 +219,13 @@ def test_nothing_is_left_of_a_cloud_that_is_killed(end: signal.Signals) -> None:
         cloud.until(lambda: answers(instance), "the engine answers")
         directory, network = cloud.facts["directory"], cloud.facts["number"]
         assert processes_of(directory)
+        made = parts_of(network)
+        assert len(made) >= 2, "a namespace and the bridge"
         os.kill(cloud.process.pid, end)
         cloud.process.wait(timeout=20)
         cloud.until(lambda: not Path(directory).exists(), "the reaper is done")
         assert processes_of(directory) == []
-        assert list(Path("/run/netns").glob(f"fcn{network}-*")) == []
-        assert not Path(f"/sys/class/net/fcb{network}").exists()
+        assert not made & parts_of(network), "another cloud may have taken the number, and these are gone"
         assert not answers(instance)
 
 

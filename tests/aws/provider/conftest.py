@@ -36,8 +36,9 @@ class Rented:
         return AwsProvider(clock, settings=self.settings(**changes), pace=pace)
 
 
-@pytest.fixture(scope="module")
-def module_cloud() -> Iterator[Cloud]:
+# Of the whole run: the tests of a file are spread over the workers, each of which would start one for every file.
+@pytest.fixture(scope="session")
+def shared_cloud() -> Iterator[Cloud]:
     with running_cloud() as running:
         iam = running.boto("iam")
         iam.create_role(RoleName=PROFILE, AssumeRolePolicyDocument="{}")
@@ -47,9 +48,9 @@ def module_cloud() -> Iterator[Cloud]:
 
 
 @pytest.fixture
-def rented(module_cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Rented:
-    """The module's cloud, behaving as at its start and with nothing running, in the environment of this process."""
-    module_cloud.control("POST", "reset")
-    for name, value in module_cloud.environment.items():
+def rented(shared_cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Rented:
+    """The worker's cloud, behaving as at its start and with nothing running, in the environment of this process."""
+    shared_cloud.control("POST", "reset")
+    for name, value in shared_cloud.environment.items():
         monkeypatch.setenv(name, value)
-    return Rented(module_cloud)
+    return Rented(shared_cloud)

@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import AmbiguousOutcomeError, ProviderError
+from fleetctl.errors import AmbiguousOutcomeError, ConfigError, ProviderError
 from fleetctl.model.head import SSH_PORT, Head, HeadRecord, HeadState
 from fleetctl.model.preflight import Verdict
 from fleetctl_aws.heads import AwsHeads, session_command
@@ -125,3 +125,44 @@ async def test_a_heads_price_is_its_instances_and_its_disks_from_the_list_where_
     with pytest.raises(ProviderError, match=r"u-6tb1\.metal is not known") as unknown:
         await heads(rented).usd_per_hour({"instance_type": "u-6tb1.metal"})
     assert "pricing:GetProducts" in unknown.value.hint
+
+
+async def test_an_address_that_is_kept_leads_to_the_newest_head_and_is_taken_from_nobody_else(rented: Rented) -> None:
+    ec2 = rented.cloud.boto("ec2")
+    rented.cloud.boto("s3").create_bucket(Bucket=BUCKET)
+    made, kept = heads(rented), ec2.allocate_address(Domain="vpc")
+    settings = {"instance_profile": PROFILE, "open_to": ("8.8.8.0/24",), "elastic_ip": kept["AllocationId"]}
+
+    async def found() -> tuple[Verdict, str]:
+        (one,) = [each for each in await made.findings(settings) if each.name == "head's address"]
+        return one.verdict, one.detail
+
+    def leads_to() -> str:
+        (shown,) = ec2.describe_addresses(AllocationIds=[kept["AllocationId"]])["Addresses"]
+        return str(shown.get("InstanceId"))
+
+    first, second = order(settings=settings), order(settings=settings, number=2, token="head-2")  # noqa: S106  # an order's
+    one, two = [(await made.ensure(each)).id for each in (first, second)]
+    assert (await found())[0] is Verdict.OK
+    assert await made.take_address(order(), one) == "", "none is named"
+    assert await made.take_address(first, one) == await made.take_address(first, one) == kept["PublicIp"]
+    assert leads_to() == one
+    assert (await found())[0] is Verdict.OK
+    assert await made.take_address(second, two) == kept["PublicIp"]
+    assert leads_to() == two
+
+    group = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    other = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, SubnetId=group)["Instances"][0][
+        "InstanceId"
+    ]
+    ec2.associate_address(AllocationId=kept["AllocationId"], InstanceId=other, AllowReassociation=True)
+    with pytest.raises(ConfigError, match=f"leads to {other}, which is no head of demo"):
+        await made.take_address(second, two)
+    assert leads_to() == other
+    assert await found() == (
+        Verdict.FAIL, f"{kept['AllocationId']} ({kept['PublicIp']}) leads to {other}, which is no head"
+    )  # fmt: skip
+    ec2.terminate_instances(InstanceIds=[other])
+    settings["elastic_ip"] = "eipalloc-0123456789"
+    assert (await found())[0] is Verdict.FAIL
+    await gone(made, second)

@@ -83,7 +83,7 @@ async def test_an_instance_tells_of_its_end_where_no_queue_is_allowed(
         booting.interrupt(made.id, notice_s=60.0, event=False)
         taken = await notice(heard)
         assert (taken.kind, taken.takes_node) == (NoticeKind.INTERRUPTION, True)
-        assert SYSTEM_CLOCK.monotonic_s() - begun_s < 20.0
+        assert SYSTEM_CLOCK.monotonic_s() - begun_s < 50.0  # before its notice ends
         async with asyncio.timeout(20):  # and a controller that starts later finds it in the tags
             while (kept := (await account.listing()).nodes[0].notice) is None or not kept.is_certain:
                 await SYSTEM_CLOCK.sleep(0.2)

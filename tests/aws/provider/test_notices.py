@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import ProviderError
+from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl_aws.notices import read_event
+from fleetctl_aws.queue_events import FollowUps
 from tests.providers.contract.cases import FLEET, Account
 
 if TYPE_CHECKING:
@@ -92,30 +94,112 @@ async def test_of_another_fleets_instances_nothing_is_told(account: Account, ren
 
 
 async def test_the_controllers_watch_renews_and_a_listing_does_not(account: Account, rented: Rented) -> None:
-    node = await account.node("t-1")
+    await account.node("t-1")
     await account.listing()
     assert expires(rented) == "boot+7200s"
     provider = rented.provider(expiry_s=14400.0)  # by which less than three quarters are left
     events = provider.capabilities.events
     assert events is not None
-    rented.cloud.rebalance(node.id)
-    await first(events.watch(owner=account.owner, fleet=FLEET), of=node.id)
+    nodes = events.watch(owner=account.owner, fleet=FLEET)
+    following = asyncio.ensure_future(anext(nodes))
+    async with asyncio.timeout(_WITHIN_S):
+        while expires(rented).startswith("boot"):
+            await SYSTEM_CLOCK.sleep(0.05)
+    following.cancel()
     assert (datetime.fromisoformat(expires(rented)) - SYSTEM_CLOCK.now()).total_seconds() > 14000
 
 
-async def test_a_queue_that_is_gone_breaks_the_stream(account: Account) -> None:
+async def test_a_queue_that_is_gone_breaks_the_stream_of_a_fleet_with_instances(
+    account: Account, rented: Rented
+) -> None:
+    await account.node("t-1")
+    await account.listing()
+    sqs = rented.cloud.boto("sqs")
+    for url in sqs.list_queues()["QueueUrls"]:
+        sqs.delete_queue(QueueUrl=url)
     with pytest.raises(ProviderError, match="queue"):
-        await anext(watched(account))
+        async with asyncio.timeout(_WITHIN_S):
+            await anext(watched(account))
+
+
+async def test_a_stream_that_is_opened_before_the_queue_is_made_holds_until_it_is(
+    account: Account, rented: Rented
+) -> None:
+    nodes = watched(account)
+    seen = asyncio.ensure_future(anext(nodes))
+    await asyncio.wait([seen], timeout=0.5)
+    assert not seen.done()
+    node = await account.node("t-1")
+    rented.cloud.rebalance(node.id)
+    async with asyncio.timeout(_WITHIN_S):
+        while (await seen).notice is None:
+            seen = asyncio.ensure_future(anext(nodes))
+
+
+async def test_a_notice_is_told_before_what_came_with_it_and_waits_for_no_other_call(
+    account: Account, rented: Rented
+) -> None:
+    node, other = await account.node("t-1"), await account.node("t-2")
+    await account.listing()
+    rented.cloud.boto("ec2").terminate_instances(InstanceIds=[other.id])
+    rented.cloud.interrupt(node.id)
+    rented.cloud.fault("delay", action="DescribeInstances", seconds=3.0, times=None)
+    rented.cloud.fault("delay", action="CreateTags", seconds=3.0, times=None)
+    nodes = watched(account)
+    async with asyncio.timeout(2.0):
+        seen = await anext(nodes)
+    assert (seen.id, seen.notice is not None and seen.notice.is_certain) == (node.id, True)
 
 
 async def test_notices_are_read_though_renewals_are_refused(account: Account, rented: Rented) -> None:
     node = await account.node("t-1")
+    await account.listing()
     rented.cloud.rebalance(node.id)
-    rented.cloud.fault("error", action="DescribeInstances", code="RequestLimitExceeded", times=3)
+    rented.cloud.fault("error", action="DescribeInstances", code="RequestLimitExceeded", times=None)
     nodes = watched(account)
     assert (await first(nodes, of=node.id)).notice is not None
     with pytest.raises(ProviderError):
-        await anext(nodes)
+        async with asyncio.timeout(_WITHIN_S):
+            await anext(nodes)
+
+
+async def test_that_a_notice_cannot_be_kept_for_lack_of_a_right_is_said(account: Account, rented: Rented) -> None:
+    node = await account.node("t-1")
+    await account.listing()
+    rented.cloud.interrupt(node.id)
+    rented.cloud.fault("error", action="CreateTags", code="UnauthorizedOperation", times=None, status=403)
+    nodes = watched(account)
+    assert (await first(nodes, of=node.id)).notice is not None
+    async with asyncio.timeout(_WITHIN_S):
+        with pytest.raises(CredentialsError, match="create_tags"):
+            await first(nodes, of="another")
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_what_follows_notices_of_two_sources_is_bounded_and_ends_with_them(seed: int) -> None:
+    chance, follow_ups = random.Random(seed), FollowUps()
+    running = most = 0
+
+    async def call() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            for _ in range(chance.randrange(1, 12)):
+                await SYSTEM_CLOCK.sleep(0.0)
+        finally:
+            running -= 1
+
+    async def source() -> None:
+        for _ in range(40):
+            await follow_ups.begin(call())
+            for _ in range(chance.randrange(2)):
+                await SYSTEM_CLOCK.sleep(0.0)
+
+    await asyncio.gather(source(), source())
+    await follow_ups.close()
+    assert running == 0, "none goes on"
+    assert 10 <= most <= 12  # each source begins one, and waits then
 
 
 @pytest.mark.parametrize("body", ["", "no JSON", "[]", "{}", '{"detail-type": "x", "time": "now", "detail": {}}'])

@@ -22,6 +22,7 @@ from fleetctl.errors import (
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeState
 from fleetctl_aws import tags
+from tests.aws.policies import refused, rights_used, shipped
 from tests.providers.contract.cases import Account
 
 if TYPE_CHECKING:
@@ -189,6 +190,18 @@ async def test_replicas_of_a_lane_share_a_template_and_keep_its_machine_image(ac
     assert template_of(rented, account.owner)["ImageId"] == image
 
 
+async def test_an_order_that_names_its_machine_image_has_that_one(account: Account, rented: Rented) -> None:
+    await account.node("t-1")
+    newest = rented.cloud.image()
+    other = next(each for each in rented.cloud.facts["images"]["us-east-1"].values() if each != newest)
+    await account.node("t-2", machine_image=other)
+    ec2 = rented.cloud.boto("ec2")
+    ours = tags.filters({tags.OWNER: account.owner})
+    found = [each for page in ec2.describe_instances(Filters=ours)["Reservations"] for each in page["Instances"]]
+    images = {tags.tags_in(each)[tags.INTENT]: each["ImageId"] for each in found}
+    assert images == {"t-1": newest, "t-2": other}, "whatever its fleet's first ones were launched with"
+
+
 async def test_what_is_torn_down_leaves_nothing_that_costs_money(account: Account, rented: Rented) -> None:
     for n, market in enumerate(Market, start=1):
         node = await account.node(
@@ -266,3 +279,21 @@ def left_in(rented: Rented, owner: str) -> dict[str, int]:
         "queues": len(boto("sqs").list_queues(QueueNamePrefix=name).get("QueueUrls", [])),
         "rules": len(boto("events").list_rules(NamePrefix=name)["Rules"]),
     }
+
+
+async def test_a_group_that_somebody_has_opened_is_closed_again(account: Account, rented: Rented) -> None:
+    rented.cloud.hold_to(shipped("aws-policy"))
+    await account.prepare()
+    ec2, ours = rented.cloud.boto("ec2"), tags.filters({tags.OWNER: account.owner})
+
+    def group() -> dict[str, Any]:
+        (found,) = ec2.describe_security_groups(Filters=ours)["SecurityGroups"]
+        return dict(found)
+
+    before = group()
+    opened = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    ec2.authorize_security_group_ingress(GroupId=before["GroupId"], IpPermissions=opened)
+    await account.prepare()
+    assert group()["IpPermissions"] == before["IpPermissions"]
+    assert refused(rented.cloud) == []
+    assert "ec2:RevokeSecurityGroupIngress" in rights_used(rented.cloud)

@@ -14,6 +14,7 @@ from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.host import FakeHost
 from fleetctl_aws import tags
+from tests.aws.policies import refused, rights_used, shipped
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -78,6 +79,7 @@ def test_what_no_record_knows_is_listed_then_removed_and_strangers_things_stay(
     store = SqliteStore(None)
     site = site_on(rented, store, ahead_s=600)
     ours, theirs = strew(rented, store.owner), strew(rented, "somebody-else")
+    rented.cloud.hold_to(shipped("aws-policy"))
     assert listed(site, capsys) == ours
     assert main(["gc", "--yes", "-q"], site=site) == 0
     assert capsys.readouterr().out.count("removed") == len(ours)
@@ -86,6 +88,8 @@ def test_what_no_record_knows_is_listed_then_removed_and_strangers_things_stay(
     assert listed(site, capsys, "--owner", "somebody-else") == theirs
     assert main(["gc", "--yes", "-q", "--owner", "somebody-else"], site=site) == 0
     assert rented.cloud.instances("pending", "running") == []
+    assert refused(rented.cloud) == []
+    assert "ec2:DeleteVolume" in rights_used(rented.cloud)
 
 
 def test_what_is_young_or_of_a_fleet_that_is_there_is_left_alone(

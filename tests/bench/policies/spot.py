@@ -39,6 +39,8 @@ class SpotPolicy(Protocol):
 
 POLICIES: dict[str, Callable[[SpotWorld], SpotPolicy]] = {
     "fleetctl": lambda world: Fleet(world, _WANTED),
+    # Its lane may have a fourth, and promises 99.9 %.
+    "fleetctl-spare": lambda world: Fleet(world, _WANTED, spares=1),
     "spothedge": lambda world: SpotHedge(world, _WANTED),
     "on-notice": lambda world: OnNotice(world, _WANTED),
 }

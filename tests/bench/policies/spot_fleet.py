@@ -14,7 +14,7 @@ from fleetctl.model.action import OneReplicaAction
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.model.decision import Decision, LaunchReplica, Memory, StopReplica, WarmReplica
 from fleetctl.model.desired import Desired, DesiredPhase
-from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot
+from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, LaneWindow
 from fleetctl.model.node import Node, NodeState, Notice, NoticeKind
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.profile import CapacitySpec, ReplicaBounds, SpotPolicy
@@ -29,13 +29,23 @@ _LANE = "short"
 _REFUSED_S = 180.0
 # While nothing happens the fleet is looked at this often; after any action every second.
 _QUIET_S = 15.0
+# Where a spare is lawful the load says that all that are wanted are needed beside it: nine tenths of what they carry.
+_LOAD_SHARE = 0.9
+_SPARE_OBJECTIVE = 0.999
+_WINDOWS_S = (10.0, 60.0, 300.0, 3600.0)
 _PROBED = (ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING)
 
 
-def spot_fleet(wanted: int, *, offerings: tuple[Offering, ...], on_demand: int = 0) -> Desired:
-    """Return a fleet whose one lane wants so many replicas, spot beyond the on-demand baseline."""
+def spot_fleet(wanted: int, *, offerings: tuple[Offering, ...], on_demand: int = 0, spares: int = 0) -> Desired:
+    """Return a fleet whose one lane wants so many replicas, spot beyond the on-demand baseline.
+
+    Of `spares` more, where losses would break an objective of 99.9 %, the policy may keep one.
+    """
     profile = samples.profile()
-    lane = replace(profile.lane(_LANE), replicas=ReplicaBounds(min=wanted, max=wanted), spot=SpotPolicy.ALL)
+    if spares:
+        profile = replace(profile, objective=replace(profile.objective, fraction=_SPARE_OBJECTIVE))
+    bounds = ReplicaBounds(min=wanted, max=wanted + spares)
+    lane = replace(profile.lane(_LANE), replicas=bounds, spot=SpotPolicy.ALL)
     profile = replace(profile, lanes=(lane,), capacity=CapacitySpec(max_nodes=4 * wanted))
     plan = samples.lane_plan(_LANE, on_demand=on_demand, spot=wanted - on_demand)
     by_market = {offering.market: offering for offering in reversed(offerings)}
@@ -66,6 +76,7 @@ class Fleet:
 
     world: SpotWorld
     wanted: int
+    spares: int = 0
     memory: Memory = field(default_factory=Memory)
     records: dict[str, Replica] = field(default_factory=dict)
     nodes: dict[str, SpotNode] = field(default_factory=dict)  # replica id -> its node
@@ -79,7 +90,7 @@ class Fleet:
     def __post_init__(self) -> None:
         world = self.world
         self.offerings = sold_in(sorted(world.trace.changes), boot_s=world.boot_s, notice_s=world.notice_s)
-        self.desired = spot_fleet(self.wanted, offerings=self.offerings)
+        self.desired = spot_fleet(self.wanted, offerings=self.offerings, spares=self.spares)
 
     def tick(self) -> float:
         """Observe, decide, apply; return when to look again."""
@@ -116,7 +127,7 @@ class Fleet:
     def _observe(self) -> Observation:
         now = self.at(self.world.now_s)
         self.refused = {k: at for k, at in self.refused.items() if (now - at).total_seconds() < _REFUSED_S}
-        lane = LaneSnapshot(name=_LANE, in_flight=0, queued=0, oldest_wait_s=0.0, windows=())
+        lane = LaneSnapshot(name=_LANE, in_flight=0, queued=0, oldest_wait_s=0.0, windows=self._load())
         gateway = GatewaySnapshot(
             fleet="demo", at=now, started_at=EPOCH, table_version=1, pid=1, lanes=(lane,), replicas=()
         )
@@ -130,6 +141,12 @@ class Fleet:
             offerings=self.offerings,
             refused_offerings=dict(self.refused),
         )
+
+    def _load(self) -> tuple[LaneWindow, ...]:
+        if not self.spares:
+            return ()  # the lane's bounds say how many it has
+        rps = _LOAD_SHARE * self.desired.plan.lane(_LANE).rps
+        return tuple(LaneWindow(seconds=seconds, offered=round(rps * seconds)) for seconds in _WINDOWS_S)
 
     def _seen(self, record: Replica) -> ObservedReplica:
         node, world = self.nodes.get(record.id), self.world

@@ -30,7 +30,7 @@ _NO_STOCK = (
 )  # fmt: skip
 _BY_STEP = frozenset(refusal.value for refusal in (Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT))
 CAPS = "capacity.max_nodes or capacity.max_cost_per_hour, or allow more of capacity.gpus and capacity.zones"
-_LOST = (ReasonCode.DIED, ReasonCode.MISSING, ReasonCode.START_FAILED)
+_LOST = (ReasonCode.DIED, ReasonCode.EVICTED, ReasonCode.MISSING, ReasonCode.START_FAILED)
 _HUNG = (ReasonCode.STALLED, ReasonCode.UNHEALTHY, ReasonCode.UNHEALTHY_AGAIN)
 
 
@@ -78,13 +78,32 @@ def _out_of_capacity(lane: LaneEvidence) -> CauseFound | None:
     if not _is_short(lane) or not (refused or blocked):
         return None
     last = refused[-1].reason if refused else blocked[-1]
+    remedy = "allow other offerings: capacity.gpus, capacity.zones, or lanes.*.spot; or ask the provider for quota"
+    # What is out of stock or over a quota is unobtainable; an order that is refused is so wherever it is placed.
+    if refused and refused[-1].code is ReasonCode.CREATE_REFUSED:
+        remedy = (
+            _refusal_hint(lane, refused[-1]) or "mend what it names; `fleetctl doctor PROFILE` looks at the provider"
+        )
+        remedy += "; it is ordered again by itself"
     return CauseFound(
         cause=Cause.OUT_OF_CAPACITY,
         lane=lane.name,
         message=f"the provider does not give what is ordered: {last}",
         evidence=(_count(lane), f"{len(refused)} refused or overdue orders in 5m"),
-        remedy="allow other offerings: capacity.gpus, capacity.zones, or lanes.*.spot; or ask the provider for quota",
+        remedy=remedy,
     )
+
+
+def _refusal_hint(lane: LaneEvidence, refused: JournalEntry) -> str:
+    """Return what the provider's error says to do; empty: it says nothing."""
+    fault = refused.reason.partition(": ")[2]
+    # Journalled as the error's message and, behind it, its hint; what was decided of it repeats the message alone.
+    hints = [
+        each.reason.removeprefix(f"{fault}; ")
+        for each in lane.events(ReasonCode.FAILED)
+        if each.action == "create" and each.reason.startswith(f"{fault}; ")
+    ]
+    return hints[-1] if hints else ""
 
 
 def _spot_lost(lane: LaneEvidence) -> CauseFound | None:
@@ -139,7 +158,7 @@ def _hung(lane: LaneEvidence) -> CauseFound | None:
         lane=lane.name,
         message=f"{', '.join(names)} answered nothing while it had requests",
         evidence=(_count(lane), *figures, *(entry.reason for entry in found[-2:])),
-        remedy=f"it is replaced by itself; at once: fleetctl drain {names[0]}",
+        remedy=f"it is restarted or replaced by itself; at once: fleetctl drain {names[0]}",
     )
 
 

@@ -14,7 +14,7 @@ from fleetctl.model.journal import JournalEntry
 from fleetctl.model.plan import LanePlan
 from fleetctl.model.profile import LaneSpec
 from fleetctl.model.request_trace import RequestTrace, RunningAnswer
-from fleetctl.model.slo import UNEVEN
+from fleetctl.model.slo import UNEVEN, BreachKind, covered_refusals
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class LaneEvidence:
         if window.missed >= MISSED_REQUESTS_MIN and window.missed > allowed * window.judged:
             return True
         finished = [trace for trace in self.requests if trace.verdict not in ("cancelled", "rejected")]
-        return len(self.missed) >= MISSED_REQUESTS_MIN and len(self.missed) > allowed * len(finished)
+        refused = sum(trace.verdict == BreachKind.REFUSED for trace in self.missed)
+        missed = len(self.missed) - covered_refusals(refused, allowance=self.spec.slo.shed * len(finished))
+        return missed >= MISSED_REQUESTS_MIN and missed > allowed * len(finished)
 
     def share(self, explained: Iterable[RequestTrace]) -> float:
         """Return which share of its misses these are."""
@@ -142,3 +144,8 @@ class LaneEvidence:
     def reasons(self, *codes: ReasonCode) -> tuple[str, ...]:
         """Return what its last decision gave as reasons, of these kinds."""
         return tuple(reason.message for reason in self.status.reasons if reason.code in codes)
+
+
+def lacked_memory(trace: RequestTrace) -> bool:
+    """Whether a full KV cache is all that replicas failed a request for (`RequestEvent.PREEMPTED`)."""
+    return {attempt.failure for attempt in trace.attempts if attempt.failure} == {"preempted"}

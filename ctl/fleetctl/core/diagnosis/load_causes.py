@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.diagnosis.capacity_causes import CAPS, why_held_back
+from fleetctl.core.diagnosis.evidence import lacked_memory
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.core.diagnosis.overlap import Meeting
 from fleetctl.core.diagnosis.slow_replica import slow_replica
@@ -85,7 +86,8 @@ def _kv_full(lane: LaneEvidence) -> CauseFound | None:
     waited = [
         trace
         for trace in lane.missed
-        if any(a.kv_cache_free_tokens is not None and a.kv_cache_free_tokens < a.prompt_tokens for a in trace.attempts)
+        if lacked_memory(trace)
+        or any(a.kv_cache_free_tokens is not None and a.kv_cache_free_tokens < a.prompt_tokens for a in trace.attempts)
     ]
     is_preempting = preempted > _PREEMPTED_SHARE * max(1, lane.window.finished) and bool(preempted)
     is_full = bool(usages) and statistics.mean(usages) >= _KV_FULL
@@ -100,7 +102,7 @@ def _kv_full(lane: LaneEvidence) -> CauseFound | None:
         evidence=(
             f"KV cache taken: {', '.join(format_fraction(each) for each in usages[:4]) or 'not known'}",
             f"{preempted:,.0f} preemptions since they started",
-            f"{len(waited)} of {len(lane.missed)} missed requests found no room when they were sent",
+            f"{len(waited)} of {len(lane.missed)} missed requests found no room when they were sent, or were put aside for too long",
         ),
         remedy=f"more replicas ({_more_replicas(lane)}), a smaller lanes.{lane.name}.launch.max_num_seqs, or an fp8 KV cache",
         # Where all of them are full, memory is what keeps others waiting and refused as well.
@@ -161,7 +163,7 @@ def _overload(lane: LaneEvidence) -> CauseFound | None:
         lane=lane.name,
         message=f"more arrives than {format_count(status.ready, 'replica')} can serve in time{f', and {bound[0]}' if bound else ''}",
         evidence=(
-            f"{window.offered / window.seconds:.3g} requests/s over {format_duration(window.seconds)}, {window.good} good of {window.judged}"
+            f"{window.offered / window.seconds:.3g} requests/s over {format_duration(window.seconds)}, {window.attained} good of {window.judged}"
             + (f"; refused: {shed}" if shed else ""),
             f"queue wait P99 {format_duration(window.queue_wait.p99_s)}, queued now {status.traffic.queued if status.traffic else 0}",
             f"planned {lane.plan.replicas}, wanted {status.wanted}, ready {status.ready}",

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fleetctl.core.diagnosis.evidence import lacked_memory
 from fleetctl.core.diagnosis.findings import Cause, CauseFound
 from fleetctl.core.diagnosis.overlap import Meeting
 from fleetctl.core.diagnosis.slow_replica import slow_replica
@@ -54,7 +55,9 @@ def waited_at_replica(traces: Iterable[RequestTrace]) -> list[tuple[RequestTrace
 
 def _errors(lane: LaneEvidence) -> CauseFound | None:
     failed = [
-        trace for trace in lane.missed if trace.verdict in ("error", "incomplete", "timeout") and not trace.refusal
+        trace
+        for trace in lane.missed
+        if trace.verdict in ("error", "incomplete", "timeout") and not trace.refusal and not lacked_memory(trace)
     ]
     if not failed or lane.share(failed) < _SHARE_MIN:
         return None

@@ -52,7 +52,7 @@ class Assignment:
     def dispatch(self, request: ActiveRequest, candidate: Candidate, now_s: float) -> None:
         """Give the request a slot of this replica, and send it there."""
         replica = self._routes.replicas[candidate.id]
-        if request.hashes:
+        if request.hashes and replica.route.caches_prefixes:
             self._routes.prefixes.record(request.hashes, candidate.id)
         self._endings.active[request] = None
         request.move(_DISPATCHED)

@@ -87,7 +87,7 @@ class Dispatcher:
         now_s = request.stopwatch.started_s
         lane = request.lane
         degradation = lane.degradation
-        lane.arrived(request.client, now_s)
+        lane.arrived(request.client, now_s, is_again=request.retry_mark is not None and request.retry_mark.is_declared)
         self.routes.note_demand(request, now_s)
         if lane.tiers is not None:
             self._tiered.submit(request, lane.tiers, now_s)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fleetctl.core.dispatch.request import ActiveRequest
     from fleetctl.model.generation import BoundReason
 
+_TIMEOUTS = frozenset((RequestEvent.STALLED, RequestEvent.PREEMPTED))
+
 
 class Endings:
     """Ends requests: has the response's end written, counts the request, then releases it."""
@@ -52,9 +54,7 @@ class Endings:
             self.finish(request, RequestEvent.GIVEN_UP, Ending.ERROR)
         else:
             request.exchange.fail(failure)
-            self.finish(
-                request, RequestEvent.GIVEN_UP, Ending.TIMEOUT if failure is RequestEvent.STALLED else Ending.ERROR
-            )
+            self.finish(request, RequestEvent.GIVEN_UP, Ending.TIMEOUT if failure in _TIMEOUTS else Ending.ERROR)
 
     def break_stream(self, request: ActiveRequest, reason: RequestEvent) -> None:
         """End an answer of which the client has a part."""

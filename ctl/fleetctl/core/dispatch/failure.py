@@ -56,6 +56,8 @@ CONSEQUENCES: Final[Mapping[RequestEvent, Consequence]] = {
     RequestEvent.STALLED: Consequence(
         counts=True, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER, convicts=True, may_be_death=True
     ),
+    # Its engine works, and has put this stream aside for want of memory: others that it serves would lose by an ejection.
+    RequestEvent.PREEMPTED: Consequence(counts=False, avoids=Avoidance.FOR_GOOD, retry=Retry.NOW_OR_LATER),
     # The controller has said it already, and lets the replica back only after a completion: then it may go on there.
     RequestEvent.UNHEALTHY: Consequence(
         counts=False, avoids=Avoidance.UNTIL_IT_HAS_WAITED, retry=Retry.NOW_OR_LATER, may_be_death=True

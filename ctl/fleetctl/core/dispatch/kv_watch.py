@@ -34,7 +34,7 @@ class KvWatch:
             replica, share = request.replica, request.kv_share
             if replica is None or share is None or replica not in found:
                 continue
-            generated = _generated(request, replica, now_s)
+            generated = request.stopwatch.token_count if request.is_stream else _made(request, replica, now_s)
             share.held = request.prompt.uncached(replica.route.id) + generated
             share.to_come = to_come(request, generated)
             found[replica].append(share)
@@ -48,13 +48,16 @@ def to_come(request: ActiveRequest, generated: float) -> float:
     output_most, mean = request.tokens.output, request.lane.answers.mean_tokens
     if not generated:  # asked for every request
         return output_most if 0 < output_most < mean else mean
-    expected = max(mean - generated, _LONGER_BY * generated)
-    return max(1.0, min(expected, output_most - generated) if output_most else expected)
+    # No `max` and `min`: every second it is asked for all that run, and a call costs more than the rest.
+    expected, longer = mean - generated, _LONGER_BY * generated
+    if longer > expected:  # noqa: PLR1730
+        expected = longer
+    if output_most and output_most - generated < expected:
+        expected = output_most - generated
+    return expected if expected > 1.0 else 1.0  # noqa: FURB136
 
 
-def _generated(request: ActiveRequest, replica: DispatchReplica, now_s: float) -> float:
-    """Return the tokens of its answer so far; of one that comes whole nobody hears them, so by the others' pace."""
-    if request.is_stream:
-        return request.stopwatch.token_count
+def _made(request: ActiveRequest, replica: DispatchReplica, now_s: float) -> float:
+    """Return the tokens so far of an answer that comes whole: nobody hears them, so by the others' pace."""
     made = (now_s - request.dispatched_s) / replica.candidate.kv.s_per_token
     return min(made, request.tokens.output or request.lane.answers.mean_tokens)

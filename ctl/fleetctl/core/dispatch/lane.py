@@ -18,6 +18,7 @@ from fleetctl.core.routing.borrowed import BorrowedAnswers
 from fleetctl.core.routing.budget import BUDGET_SHARE, LINE_S_MAX
 from fleetctl.core.routing.usable import serving
 from fleetctl.core.slo.accounts import LaneAccounts
+from fleetctl.core.slo.streams import replica_figures
 from fleetctl.core.workflows.order import BoundedOrder, QueuedCall
 from fleetctl.model.gateway import LaneSnapshot, RouteLane
 
@@ -198,10 +199,10 @@ class DispatchLane(Generic[R]):
             drain_rate_rps=self.service.drain_rate_rps(self.in_flight),
         )
 
-    def arrived(self, client: int, now_s: float) -> None:
-        """Count a request that arrives."""
+    def arrived(self, client: int, now_s: float, *, is_again: bool = False) -> None:
+        """Count a request that arrives; `is_again`: its client says that it has sent it before."""
         self.arrivals += 1
-        self.accounts.offered(now_s)
+        self.accounts.offered(now_s, is_again=is_again)
         self.returns.arrived(client)
 
     def return_s(self, client: int, now_s: float, tier: LaneTier | None = None) -> float:
@@ -242,9 +243,8 @@ class DispatchLane(Generic[R]):
             queued=len(self.queue) + len(self.late) + len(self.displaced),
             oldest_wait_s=max(q.oldest_wait_s(now_s) for q in (self.queue, self.late, self.displaced)),
             windows=self.accounts.snapshot(now_s),
-            ejected=sum(c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates),
+            ejected=sum([c.in_rotation and c.ejected_until_s > 0.0 for c in self.candidates]),
             serves=bool(serving(self.candidates)) or (self.may_spill and self.has_replica),
-            totals=self.accounts.totals(), tokens=self.accounts.token_totals(),
-            replica_streams=self.accounts.replica_figures(now_s),
-            tiers=tier_snapshots(self.tiers, self.former_tiers, now_s),
+            totals=self.accounts.totals(), tokens=self.accounts.token_totals(), arrivals=self.accounts.arrivals.burst(now_s),
+            replica_streams=replica_figures(self.accounts.streams, now_s), tiers=tier_snapshots(self.tiers, self.former_tiers, now_s),
         )  # fmt: skip

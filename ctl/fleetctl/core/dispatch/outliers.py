@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from fleetctl.core.dispatch.peer_values import PeerValues
 from fleetctl.core.routing.outlier import (
     HELD_SHARE,
     NEWEST_STREAMS,
@@ -66,9 +66,13 @@ class OutlierDetector:
             for replica in replicas
             if not replica.slow.until_s and len(streams[replica]) >= STREAMS_MIN
         }
+        # Each is compared with all others: of a thousand, one median for each from the beginning would take a gateway's
+        # loop for as long as a hang.
+        all_paces = PeerValues(paces.values())
+        prompts_s = PeerValues(each.candidate.line.alone_s(_PROMPT_TOKENS) for each in replicas)
+        most = PeerValues(each.candidate.concurrency_max for each in replicas)
         for replica in replicas:
-            peers = [pace for other, pace in paces.items() if other is not replica]
-            peers_tpot_s = median(peers) if len(peers) >= PEERS_MIN else None
+            peers_tpot_s = all_paces.median_beside(paces.get(replica), least=PEERS_MIN)
             if replica.slow.until_s:
                 if replica.slow.until_s <= now_s:
                     _judge_probes(replica, streams[replica], peers_tpot_s, now_s)
@@ -76,13 +80,14 @@ class OutlierDetector:
             looks_slow = peers_tpot_s is not None and is_outlier(
                 streams[replica],
                 peers_tpot_s,
-                slow_at_prompts_by=_slow_at_prompts_by(replica, replicas),
+                slow_at_prompts_by=_slow_at_prompts_by(replica, prompts_s),
                 streams_max=replica.candidate.concurrency_max,
-                is_held=replica not in shared and _is_held(replica, replicas),
+                is_held=replica not in shared and _is_held(replica, most),
             )
             is_slow = replica.slow.is_confirmed(now_s, is_outlier=looks_slow)
             if is_slow and peers_tpot_s and self._may_eject(replica, replicas):
-                paces.pop(replica, None)
+                if (pace := paces.pop(replica, None)) is not None:
+                    all_paces.remove(pace)
                 replica.eject_slow(now_s, typical_s(streams[replica]), peers_tpot_s)
 
     def _may_eject(self, replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> bool:
@@ -90,15 +95,16 @@ class OutlierDetector:
         return out < max(1, int(len(replicas) * SHARE_OUT_MAX)) and self._routes.may_eject(replica)
 
 
-def _slow_at_prompts_by(replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> float:
+def _slow_at_prompts_by(replica: DispatchReplica, prompts_s: PeerValues) -> float:
     """Return how many times as long as its peers' median it takes over a prompt, as learned from first tokens."""
-    peers = [other.candidate.line.alone_s(_PROMPT_TOKENS) for other in replicas if other is not replica]
-    return replica.candidate.line.alone_s(_PROMPT_TOKENS) / median(peers)
+    own_s = replica.candidate.line.alone_s(_PROMPT_TOKENS)
+    peers_s = prompts_s.median_beside(own_s)
+    return own_s / peers_s if peers_s is not None else 1.0
 
 
-def _is_held(replica: DispatchReplica, replicas: Sequence[DispatchReplica]) -> bool:
-    peers = [other.candidate.concurrency_max for other in replicas if other is not replica]
-    return replica.candidate.concurrency_max <= HELD_SHARE * median(peers)
+def _is_held(replica: DispatchReplica, most: PeerValues) -> bool:
+    peers = most.median_beside(replica.candidate.concurrency_max)
+    return peers is not None and replica.candidate.concurrency_max <= HELD_SHARE * peers
 
 
 def _judge_probes(

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 SIGNAL_AGE_S_MAX = 15.0
 # A slow prompt is forgotten over some ten others.
 _PREFILL_DECAY = 0.9
-# JSON has no infinity.
-PREFILL_ALLOWANCE_S_MAX = 3600.0
+PREFILL_ALLOWANCE_S_MAX = 3600.0  # JSON has no infinity
 
 
 class DispatchReplica:
@@ -32,8 +31,8 @@ class DispatchReplica:
 
     __slots__ = (
         "_s_per_prefill_token", "answers", "binds_owner", "breached", "breaks", "busy_since_s", "candidate", "decodes", "ejection", "errors", "errors_in_answer", "failures",
-        "good", "has_whole_requests", "heard_s", "is_stalled", "kv_record", "others", "pace", "prompt_tokens_done", "prompts_done", "requests", "route", "signals_until_s",
-        "slots", "slow", "streams_max", "whole_answers",
+        "good", "has_whole_requests", "heard_s", "is_stalled", "kv_record", "others", "pace", "prompt_tokens_done", "prompts_done", "requests", "retired_s", "route",
+        "signals_until_s", "slots", "slow", "streams_max", "whole_answers",
     )  # fmt: skip
 
     def __init__(self, route: RouteReplica, now_s: float) -> None:
@@ -44,9 +43,9 @@ class DispatchReplica:
         self.kv_record = KvRecord(now_s)
         self.decodes = DecodeLimit()
         self.binds_owner = True  # that limit: its own lane promises an ITL
-        self.requests = 0
+        self.requests = self.failures = 0
+        self.retired_s: float | None = None  # since when the table does not name it any more; None: it does
         self.signals_until_s = 0.0
-        self.failures = 0
         self.answers = 0  # first tokens and whole answers
         self.whole_answers = 0
         self.good = 0  # requests that ended here inside their SLO
@@ -151,9 +150,9 @@ class DispatchReplica:
         candidate = self.candidate
         return prefill_allowance_s(candidate.prefill_tokens, candidate.prefill_tokens_per_s, self._s_per_prefill_token)
 
-    def retire(self) -> None:
+    def retire(self, now_s: float) -> None:
         """Take no more requests: the table names it no longer."""
-        self.candidate.in_rotation = False
+        self.candidate.in_rotation, self.retired_s = False, now_s
 
     def _readmit(self, now_s: float) -> None:
         """End an ejection, as the controller has had an answer since; one request at a time tells whether it is right."""
@@ -233,18 +232,19 @@ class DispatchReplica:
 
     def snapshot(self, now_s: float) -> ReplicaSnapshot:
         """Return its figures."""
+        has_errors, prompts = self.errors or self.errors_in_answer, self.candidate.prefill_tokens
         return ReplicaSnapshot(
             id=self.route.id,
             in_flight=self.candidate.in_flight,
             failures=self.failures,
             consecutive_failures=self.ejection.failures,
-            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()),
+            errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()) if has_errors else 0,
             is_stalled=self.is_stalled,
             silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
-            slowness=self.slow.slowness(now_s),
+            slowness=self.slow.slowness(now_s) if self.slow.until_s else None,
             streams_max=self.streams_max,
             good=self.good,
             breached=dict(self.breached) if self.breached else {},
-            prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s),
+            prefill_allowance_s=min(PREFILL_ALLOWANCE_S_MAX, self.prefill_allowance_s) if prompts else 0.0,
         )

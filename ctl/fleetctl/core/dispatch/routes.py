@@ -74,7 +74,7 @@ class RoutingState:
             row = listed.get(replica_id)
             if row is None or row.address != replica.route.address:
                 # What it carries holds on to it; for new requests it has gone.
-                replica.retire()
+                replica.retire(now_s)
                 del self.replicas[replica_id]
                 self.prefixes.forget(replica_id)
         for row in table.replicas:

@@ -69,6 +69,11 @@ class Sharing:
         return self._allotment.order if self._allotment is not None else (0, 0)
 
     @property
+    def epoch(self) -> int:
+        """Of the newest controller that has asked; 0: none has."""
+        return self._epoch
+
+    @property
     def awaits_part(self) -> bool:
         """Whether it is to be one of several, and has no part of anything yet."""
         allotment = self._allotment

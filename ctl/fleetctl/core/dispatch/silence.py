@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.dispatch.failover import has_other
 from fleetctl.core.dispatch.state import RequestEvent, RequestState
-from fleetctl.core.liveness import UNHEALTHY_SILENT_S, stall_limit_s
+from fleetctl.core.liveness import RETIRED_SILENT_S, UNHEALTHY_SILENT_S, stall_limit_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,11 +43,15 @@ def silence(
         return None
     if not may_move and silent_s <= table.stall_timeout_s:
         return None
-    if not replica.route.healthy and silent_s > UNHEALTHY_SILENT_S:
+    is_retired = replica.retired_s is not None and now_s - max(request.heard_s, replica.retired_s) > RETIRED_SILENT_S
+    if is_retired or (not replica.route.healthy and silent_s > UNHEALTHY_SILENT_S):
         return RequestEvent.UNHEALTHY
     if not request.is_stream or request.state is RequestState.CONNECTING:
         return None  # A whole answer is silent until it is there.
-    return RequestEvent.STALLED if _is_stalled(request, replica, routes, now_s, table.stall_timeout_s) else None
+    if not _is_stalled(request, replica, routes, now_s, table.stall_timeout_s):
+        return None
+    limit_s = stall_limit_s(request.lane.route.slo, table.stall_timeout_s)
+    return RequestEvent.PREEMPTED if _is_preempted(request, replica, now_s, limit_s) else RequestEvent.STALLED
 
 
 def _is_stalled(
@@ -65,6 +69,11 @@ def _is_stalled(
         replica.eject_at_next_failure()
         return True
     return is_timed_out
+
+
+def _is_preempted(request: ActiveRequest, replica: DispatchReplica, now_s: float, limit_s: float) -> bool:
+    """Whether it is this stream alone that is silent, for want of memory: its replica's KV cache was full meanwhile."""
+    return _has_spoken(replica, now_s, limit_s) and replica.kv_record.was_full(since_s=request.heard_s, until_s=now_s)
 
 
 def _is_hung(request: ActiveRequest, replica: DispatchReplica, now_s: float, limit_s: float) -> bool:

@@ -41,6 +41,7 @@ class RequestEvent(StrEnum):
     CLOSED = "closed"  # the connection ended before the answer did
     PROTOCOL_ERROR = "protocol-error"  # the answer breaks HTTP, or a bound that is set to it
     STALLED = "stalled"  # a stream has been silent for too long
+    PREEMPTED = "preempted"  # one has, at a replica that streams to others and whose KV cache is full
     UNHEALTHY = "unhealthy"  # silent at a replica that the controller has found unhealthy
     BUSY = "busy"  # the replica answers that it has no room now
     ERROR = "error"  # the replica answers that it failed, or breaks its stream off with an error
@@ -75,6 +76,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.PROTOCOL_ERROR: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
+        RequestEvent.PREEMPTED: _DISPLACED,
         RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.BUSY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
@@ -89,6 +91,7 @@ TRANSITIONS: Final[Mapping[RequestState, Mapping[RequestEvent, RequestState]]] =
         RequestEvent.CLOSED: _DISPLACED,
         RequestEvent.PROTOCOL_ERROR: _DISPLACED,
         RequestEvent.STALLED: _DISPLACED,
+        RequestEvent.PREEMPTED: _DISPLACED,
         RequestEvent.UNHEALTHY: _DISPLACED,
         RequestEvent.ERROR: _DISPLACED,
         RequestEvent.TIMED_OUT: _OVER,

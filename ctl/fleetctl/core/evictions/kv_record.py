@@ -107,6 +107,10 @@ class KvRecord:
         """Return when its engine was last read. None: it never was."""
         return self._readings[-1][0] if self._readings else None
 
+    def was_full(self, *, since_s: float, until_s: float) -> bool:
+        """Whether it was full at some reading between two instants."""
+        return any(since_s <= at_s <= until_s and usage >= KV_FULL for at_s, usage in self._readings)
+
     def period(self, since_s: float, until_s: float, present: Iterable[SentRequest]) -> KvPeriod:
         """Return how full it was between two instants and who filled it; `present` are requests that are not over."""
         usages = [reading for reading in self._readings if since_s - READ_EVERY_S <= reading[0] <= until_s]

@@ -12,6 +12,7 @@ from fleetctl.core.explanation.effect import (
     load_by_lane,
     while_running,
 )
+from fleetctl.core.explanation.model_keys import path_effect
 from fleetctl.core.perf.kv import kv_cache_bytes_per_token, kv_precision_of, weight_bytes
 from fleetctl.core.plan.kv import replica_kv_tokens
 from fleetctl.model.profile import ReplicaShare, SpotPolicy
@@ -184,6 +185,16 @@ def _max_nodes(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"the plan takes {format_count(query.plan.nodes, 'node')}, {left} are left to scale")
 
 
+def _type_limit(query: KeyQuery) -> KeyEffect:
+    limits = query.profile.capacity.limits
+    taken: dict[str, int] = dict.fromkeys(limits, 0)
+    for lane in query.plan.lanes:
+        for each in lane.bought(on_demand=lane.on_demand, spot=lane.spot):
+            if each.offering.instance_type in taken:
+                taken[each.offering.instance_type] += each.machines * lane.node_count
+    return KeyEffect(text="; ".join(f"the plan takes {taken[name]} {name} of {most}" for name, most in limits.items()))
+
+
 def _drain(query: KeyQuery) -> KeyEffect:
     given = format_duration(query.profile.control.drain_timeout_s)
     return KeyEffect(text=f"launch setting: engines finish what they have for {given} at their end")
@@ -201,11 +212,7 @@ def _served_name(query: KeyQuery) -> KeyEffect | None:
 
 
 def _path(query: KeyQuery) -> KeyEffect | None:
-    return (
-        KeyEffect(text="the model's figures are read from its config.json, not the catalogue")
-        if query.is_given
-        else None
-    )
+    return path_effect(query, query.profile.model)
 
 
 def _context_cap(query: KeyQuery) -> KeyEffect:
@@ -237,6 +244,7 @@ _RUNNING_IF_GIVEN = (
     "engine.version", "engine.executable", "emulator.flavour", "emulator.seed", "emulator.startup", "emulator.speed",
     "emulator.version", "generation.default_max_tokens", "generation.max_tokens", "generation.stop",
     "generation.max_duration", "control.shadow_policy", "gateway.api_keys", "gateway.routing.filters",
+    "gateway.tls.certificate", "gateway.tls.key", "gateway.tls.secret",
 )  # fmt: skip
 
 
@@ -281,6 +289,7 @@ FLEET_KEYS: dict[str, Explanation] = {
     "capacity.max_cost_per_hour": _max_cost,
     "capacity.gpu_per_hour": _gpu_price,
     "capacity.max_nodes": _max_nodes,
+    "capacity.limits": _type_limit,
     "control.drain_timeout": _drain,
     "control.ladder.context_tokens": _context_cap,
     "control.rollout.canary": _replica_share,

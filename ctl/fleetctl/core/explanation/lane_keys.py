@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetctl.core.explanation.effect import Explanation, KeyEffect, KeyQuery, ValueOrigin, if_given, while_running
 from fleetctl.core.slo.wording import format_limit
+from fleetctl.core.ttft_budget import INSIDE
 from fleetctl.model.slo import LatencyTarget, Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
 
@@ -28,6 +29,16 @@ def _promise(query: KeyQuery) -> KeyEffect | None:
     if query.is_binding and query.planned.reasons:
         text += f"; {query.planned.reasons[0]}"
     return KeyEffect(text=text, is_binding=query.is_binding)
+
+
+def _shed(query: KeyQuery) -> KeyEffect | None:
+    share, proof = query.lane.slo.shed, query.planned.proof
+    if not share:
+        return None
+    text = f"{format_fraction(share)} of its requests may be refused and count as good"
+    if proof is not None and proof.offered:
+        text += f"; in the simulation {proof.covered} of {proof.offered:,} were"
+    return KeyEffect(text=text)
 
 
 def _forecast_of(query: KeyQuery, target: LatencyTarget) -> str:
@@ -146,6 +157,18 @@ def _coalesce(query: KeyQuery) -> KeyEffect | None:
     return KeyEffect(text="chunks of the lane's streams; TTFT and sizing are as without") if query.is_given else None
 
 
+def _ttft_part(query: KeyQuery) -> KeyEffect | None:
+    """Explain a part of the TTFT budget: what passes before the gateway is off the limit, what is in it is planned with."""
+    if not query.is_given:
+        return None
+    assumed_s = INSIDE.get(query.path[-1])
+    if assumed_s is not None:
+        return KeyEffect(text=f"planned with in place of {format_duration(assumed_s)}")
+    target = query.lane.slo.strictest(Metric.TTFT)
+    held = f": {target.name} is held at {format_duration(target.limit_s)}" if target is not None else ""
+    return KeyEffect(text=f"before the gateway, so off the limit that gateway, load and plan go by{held}")
+
+
 def _lends(query: KeyQuery) -> KeyEffect | None:
     others = [
         lane
@@ -194,6 +217,7 @@ LANE_KEYS: dict[str, Explanation] = {
         for percentile in _PERCENTILES
     },
     "lanes.*.slo.stall_rate": _promise,
+    "lanes.*.slo.shed": _shed,
     "lanes.*.interruptible": _interruptible,
     "lanes.*.replicas": _count,
     "lanes.*.replicas.min": _minimum,
@@ -204,6 +228,7 @@ LANE_KEYS: dict[str, Explanation] = {
     "lanes.*.weights.path": _weights,
     "lanes.*.weights.quantization": _weights,
     "lanes.*.lends": _lends,
+    "lanes.*.ttft_budget.*": _ttft_part,
     "lanes.*.coalesce.tokens": _coalesce,
     "lanes.*.coalesce.within": _coalesce,
     **{f"lanes.*.launch.{name}": _launch for name in _LAUNCH},

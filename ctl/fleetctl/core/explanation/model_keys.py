@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.explanation.effect import Explanation, KeyEffect, KeyQuery, ValueOrigin, if_given
 from fleetctl.core.perf.kv import kv_cache_bytes_per_token, kv_precision_of, weight_bytes
 from fleetctl.core.plan.kv import replica_kv_tokens
+from fleetctl.model.remote_weights import is_remote
 from fleetctl.units import format_bytes, format_fraction, format_rps
 
 if TYPE_CHECKING:
@@ -71,9 +72,16 @@ def _share(query: KeyQuery) -> KeyEffect:
     return KeyEffect(text=f"of the peak: {load}", value=format_fraction(_spec(query).share), origin=ValueOrigin.DERIVED)
 
 
-def _path(query: KeyQuery) -> KeyEffect | None:
+def path_effect(query: KeyQuery, spec: ModelSpec) -> KeyEffect | None:
+    """Explain where a model's weights lie: its figures with them, unless its nodes fetch them."""
     text = "the model's figures are read from its config.json, not the catalogue"
+    if is_remote(spec.path):
+        text = "nodes fetch the weights from there before their engines start; the model's figures are the catalogue's, by its id"
     return KeyEffect(text=text) if query.is_given else None
+
+
+def _path(query: KeyQuery) -> KeyEffect | None:
+    return path_effect(query, _spec(query))
 
 
 def _adapters(query: KeyQuery) -> KeyEffect | None:

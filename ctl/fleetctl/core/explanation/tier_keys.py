@@ -21,7 +21,7 @@ def _weight(query: KeyQuery) -> KeyEffect:
 _RUNNING = ("floor", "max_share")
 _RUNNING_IF_GIVEN = (
     "retry_budget", "generation.default_max_tokens", "generation.max_tokens", "generation.stop", "generation.max_duration",
-    "slo.stall_rate",
+    "slo.stall_rate", "slo.shed",
     *(f"slo.{metric}.{percentile}" for metric in Metric if metric is not Metric.STALL_RATE for percentile in _PERCENTILES),
 )  # fmt: skip
 

@@ -6,12 +6,17 @@ import math
 
 from fleetctl.model.catalogue import CheckpointWeights, GpuSpec, ModelCard, Precision
 
-# CUDA context, CUDA graphs and allocator slack inside the engine's share of the memory. With it, Llama-3.1-70B FP8 on
-# one 80 GiB H100 at 0.95 keeps room for 39.7k tokens of FP8 KV cache, as engines report. aiconfigurator's system
-# files put 3.5 GiB "for safer deployment", activations included.
+# What the driver keeps of a GPU's memory (0.46 GiB of an H100's 79.65), CUDA context (0.25 GiB) and CUDA graphs (0.5 to 1.9 GiB,
+# 1.04 on average), which newer releases count inside the engine's share: llm-d-planner's logs of vLLM 0.19 on H100 (July 2026).
 RUNTIME_BYTES = 2.0e9
-# NCCL and custom all-reduce buffers of a tensor-parallel rank: 342-392 MiB (aiconfigurator, systems/h100_sxm.yaml).
+# Of a tensor-parallel rank, as those logs have it at TP 2 and 4 over NVLink: 2.07 to 2.13 GiB, the context's 0.25 aside. Without
+# NVLink there are NCCL's own buffers alone: 342-392 MiB (aiconfigurator, systems/h100_sxm.yaml).
+COLLECTIVE_NVLINK_BYTES = 2.0e9
 COLLECTIVE_BYTES = 0.4e9
+# An engine measures its memory by a step of all the tokens and sequences it may batch, and samples from it. Sorted for top-k and
+# top-p, a logit takes so much (by the peaks of Llama-3.1-8B and Gemma-2-9B there, 1,024 sequences); releases up to 0.16 took 38.5.
+LOGIT_BYTES = 14.3
+SEQS_RESERVED = 256  # sequences whose logits are reckoned with at least: a plan's batches hold no more
 BLOCK_TOKENS = 16  # vLLM's KV block; TGI counts single tokens, so this never flatters it
 
 
@@ -135,10 +140,33 @@ def adapter_bytes(model: ModelCard, tensor_parallel: int) -> float:
     return 2.0 * model.adapter_slots * model.adapter_rank * model.num_layers * (whole + split / tensor_parallel)
 
 
-def runtime_bytes(model: ModelCard, *, tensor_parallel: int, max_num_batched_tokens: int) -> float:
+def peak_bytes(model: ModelCard, *, tensor_parallel: int, max_num_batched_tokens: int, max_num_seqs: int) -> float:
+    """Return what a rank's largest step takes beside weights and cache: its widest layer, or the sampling that follows it.
+
+    The step's last hidden states are still there when every sequence's logits, whole on each rank, are sampled from.
+    """
+    forward = max_num_batched_tokens * activation_bytes_per_token(model, tensor_parallel)
+    logits = min(max(max_num_seqs, SEQS_RESERVED), max_num_batched_tokens) * model.vocab_size * LOGIT_BYTES
+    return max(forward, logits + 4.0 * model.hidden_size * max_num_batched_tokens)
+
+
+def runtime_bytes(
+    model: ModelCard,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int,
+    max_num_batched_tokens: int,
+    max_num_seqs: int = SEQS_RESERVED,
+) -> float:
     """Return what an engine needs on a rank besides weights and KV cache."""
-    collective = COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0
-    return RUNTIME_BYTES + collective + max_num_batched_tokens * activation_bytes_per_token(model, tensor_parallel)
+    shared = COLLECTIVE_NVLINK_BYTES if gpu.interconnect_bytes_per_s else COLLECTIVE_BYTES
+    peak = peak_bytes(
+        model,
+        tensor_parallel=tensor_parallel,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+    )
+    return RUNTIME_BYTES + (shared if tensor_parallel > 1 else 0.0) + peak
 
 
 def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
@@ -152,6 +180,7 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     data_parallel: int = 1,
     gpu_memory_utilization: float = 0.92,
     max_num_batched_tokens: int = 2048,
+    max_num_seqs: int = SEQS_RESERVED,
 ) -> int:
     """Return how many tokens of KV cache one rank holds, in whole blocks; 0 when the weights leave no room.
 
@@ -160,7 +189,13 @@ def kv_capacity_tokens(  # noqa: PLR0913  # an instance is named by all of these
     """
     share = gpu.memory_bytes * gpu_memory_utilization
     share -= stage_weight_bytes(model, precision, pipeline_parallel, data_parallel) / tensor_parallel
-    share -= runtime_bytes(model, tensor_parallel=tensor_parallel, max_num_batched_tokens=max_num_batched_tokens)
+    share -= runtime_bytes(
+        model,
+        gpu,
+        tensor_parallel=tensor_parallel,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+    )
     if model.adapter_slots:
         share -= adapter_bytes(model, tensor_parallel) * stage_share(model, pipeline_parallel)
     per_token = kv_cache_bytes_per_token_per_gpu(model, kv_precision, tensor_parallel)

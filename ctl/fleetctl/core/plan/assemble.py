@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S, forecast_errors
+from fleetctl.core.perf.frontend import forecast_errors
 from fleetctl.core.plan.instances import Instance
 from fleetctl.core.plan.markets import Markets
 from fleetctl.core.plan.sizing import Settings
-from fleetctl.model.plan import BudgetItem, Constraint, Forecast, LanePlan, LaunchSettings, ReplicaThroughput
+from fleetctl.core.ttft_budget import components, inside_s, outside_s
+from fleetctl.model.plan import (
+    BudgetItem,
+    Constraint,
+    Forecast,
+    LanePlan,
+    LaunchSettings,
+    MachineCount,
+    ReplicaThroughput,
+)
 from fleetctl.model.serving import HUB_CACHE_ENV, NO_PARSER
 from fleetctl.model.slo import Metric
 
@@ -34,10 +43,14 @@ class LaneSizing:
     reasons: tuple[str, ...]
     throughput: ReplicaThroughput
     bound_by: str = ""
+    mix: tuple[MachineCount, ...] = ()
 
 
 def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneSizing) -> LanePlan:
-    """Return a lane's plan, whichever way it was sized."""
+    """Return a lane's plan, whichever way it was sized.
+
+    What is forecast has gateway and tokenization as long as the profile says they take.
+    """
     instance, markets = sizing.instance, sizing.markets
     return LanePlan(
         lane=lane.name,
@@ -57,11 +70,12 @@ def assemble(lane: LaneSpec, profile: Profile, demand: LaneDemand, sizing: LaneS
         budget=sizing.budget,
         constraint=sizing.constraint,
         bound_by=sizing.bound_by,
-        forecast=sizing.forecast,
+        forecast=later(sizing.forecast, inside_s(lane.ttft_budget)),
         cost_usd_per_hour=sizing.cost_usd_per_hour,
         cost_usd_per_1m_tokens=usd_per_1m_tokens(sizing.cost_usd_per_hour, demand.tokens_per_s),
         reasons=sizing.reasons,
         gpu_spec=instance.gpu,
+        mix=sizing.mix,
     )
 
 
@@ -122,12 +136,28 @@ def with_error(gpu: GpuSpec, *, ttft_p99_s: float, itl_p99_s: float, **rest: flo
     )
 
 
+def later(forecast: Forecast, seconds: float) -> Forecast:
+    """Return a forecast with so much more before the first token."""
+    if not seconds:
+        return forecast
+    return replace(
+        forecast,
+        ttft_p50_s=forecast.ttft_p50_s + seconds,
+        ttft_p99_s=forecast.ttft_p99_s + seconds,
+        ttft_p99_low_s=forecast.ttft_p99_low_s + seconds,
+        ttft_p99_high_s=forecast.ttft_p99_high_s + seconds,
+        e2e_p99_s=forecast.e2e_p99_s + seconds,
+    )
+
+
 def budget_items(lane: LaneSpec, engine_s: dict[str, float]) -> tuple[BudgetItem, ...]:
     """Return the way to the engine, the engine's parts in seconds, and what is left of the lane's TTFT promise."""
-    parts = {"network in": NETWORK_S, "gateway": GATEWAY_S, "tokenization": FRONTEND_S, **engine_s}
+    budget = lane.ttft_budget
+    parts = {**components(budget), **engine_s}
     promised = lane.slo.strictest(Metric.TTFT)
     if promised:
-        parts["headroom"] = promised.limit_s - math.fsum(parts.values())
+        whole_s = promised.limit_s + outside_s(budget) + inside_s(budget)
+        parts["headroom"] = whole_s - math.fsum(parts.values())
     return tuple(BudgetItem(component=component, seconds=seconds) for component, seconds in parts.items())
 
 

@@ -21,6 +21,8 @@ class PlanField(StrEnum):
 
     REPLICAS = "replicas"
     ENGINE = "engine"
+    IMAGE = "image"
+    MACHINE_IMAGE = "machine image"
     INSTANCE = "instance"
     MODEL = "model"
     MAX_NUM_SEQS = "max_num_seqs"
@@ -108,6 +110,8 @@ def _is_same(old: PlanValue | None, new: PlanValue | None) -> bool:
 _READ: dict[PlanField, Callable[[LanePlan], PlanValue]] = {
     PlanField.REPLICAS: lambda lane: ReplicaSplit(replicas=lane.replicas, on_demand=lane.on_demand, spot=lane.spot),
     PlanField.ENGINE: lambda lane: lane.engine,
+    PlanField.IMAGE: lambda lane: str(lane.launch.image or ""),
+    PlanField.MACHINE_IMAGE: lambda lane: str(lane.launch.machine_image or ""),
     PlanField.INSTANCE: lambda lane: InstanceChoice(
         instance_type=lane.offering.instance_type,
         gpu=lane.gpu,

@@ -48,7 +48,19 @@ class OperatingPoint:
         if target.metric is Metric.TTFT:
             limit_s = target.limit_s / self.replica.margin.of(Metric.TTFT)
             return self.ttft.exceeds(limit_s) <= 1.0 - held_share(lane, target, self.replica.demand)
+        if target.metric in (Metric.E2E, Metric.COMPLETION) and self._surely_ends_in(target):
+            return True
         return self.upper_s(lane, target) <= target.limit_s
+
+    def _surely_ends_in(self, target: LatencyTarget) -> bool:
+        """Whether requests end so far inside a limit that neither quantile of TTFT has to be sought to know it.
+
+        `e2e_s` is at most twice that quantile of TTFT, the mean answer and the answers' spread.
+        """
+        output, step_s, fraction = self.replica.demand.output, self.state.step_s, target.percentile
+        answer_s = (max(0.0, output.mean - 1) + abs(output.quantile(fraction) - output.mean)) * step_s
+        left_s = target.limit_s / self.replica.margin.of(target.metric) - answer_s
+        return fraction >= 0.5 and self.ttft.exceeds(left_s / 2) <= 1.0 - fraction
 
     def upper_s(self, lane: LaneSpec, target: LatencyTarget) -> float:
         """Return what a promise is held against: the upper end of the forecast, of as many requests as the objective asks for."""
@@ -216,7 +228,7 @@ def _failed_check(lane: LaneSpec, found: OperatingPoint, replica: ReplicaModel) 
     missed = _missed_target(lane, found)
     if missed is not None:
         return missed
-    if found.state.rps / replica.knee_rps > KNEE_SHARE_MAX:
+    if not replica.is_within_knee(found.state.rps, KNEE_SHARE_MAX):
         return _FailedCheck()
     overflow = replica.overflows(found.state)
     return _FailedCheck(overflow=overflow) if overflow > OVERFLOW_MAX else None

@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import UNKNOWN_DISPERSION, is_burst_known
 from fleetctl.core.plan.assemble import usd_per_1m_tokens
 from fleetctl.core.plan.caps import over_caps
 from fleetctl.core.plan.checks import workflow_targets
-from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION, is_burst_known
+from fleetctl.core.plan.joint import choose_together
 from fleetctl.core.plan.lane import lane_plan
-from fleetctl.core.plan.offers import offer_errors, priced, with_own_gpus
+from fleetctl.core.plan.offers import limit_errors, offer_errors, priced, with_own_gpus
 from fleetctl.core.plan.on_cpu import cpu_cautions
-from fleetctl.core.plan.prefill_only import prefill_only_lane
+from fleetctl.core.plan.options import Option
+from fleetctl.core.plan.prefill_only import NOTHING_GIVEN, RuleInputs, prefill_only_lane
 from fleetctl.core.plan.proven import ProvenCount, fewest_provable, proven_option
-from fleetctl.core.plan.search import Option, Supply, lane_instances, lane_options, search_lanes
+from fleetctl.core.plan.search import Supply, lane_instances, lane_options, search_lanes
 from fleetctl.core.plan.tiers import tier_cautions
 from fleetctl.core.plan.workflows import with_workflows, workflow_cautions
 from fleetctl.core.plan.workload import LaneDemand, lane_demands
+from fleetctl.core.ttft_budget import for_planning
 from fleetctl.errors import joined
 from fleetctl.model.plan import LanePlan, Plan, Sizing
 from fleetctl.model.profile import Profile
@@ -27,8 +30,9 @@ from fleetctl.model.profile import Profile
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fleetctl.core.plan.lane_shares import TracedRequest
     from fleetctl.core.plan.layouts import LayoutRules
+    from fleetctl.core.plan.program import Solve
+    from fleetctl.core.plan.traced import TracedRequest
     from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
 
 _NOTHING_PROVEN: Mapping[str, ProvenCount] = MappingProxyType({})
@@ -51,8 +55,12 @@ class FleetSearch:
         Raises InfeasiblePlanError where a lane may not have so many, BudgetExceededError.
         """
         profile = self.profile
-        chosen = tuple(proven_option(profile, option, proven.get(option.lane.name)) for option in self.chosen)
-        cost, head = math.fsum(o.cost_usd_per_hour for o in chosen), self.supply.head_usd_per_hour
+        head = self.supply.head_usd_per_hour
+        chosen = self.chosen
+        if proven:  # with other counts the lanes share out what is limited anew; each keeps its kind of replica
+            counted = [[proven_option(profile, option, proven.get(option.lane.name))] for option in chosen]
+            chosen = choose_together(profile.capacity, counted, head_usd_per_hour=head, solve=self.supply.solve)
+        cost = math.fsum(o.cost_usd_per_hour for o in chosen)
         if over := tuple(over_caps(profile, cost + head, sum(o.nodes for o in chosen), head_usd_per_hour=head)):
             raise joined(over)
         lanes = tuple(_lane_plan(profile, option, self.supply) for option in chosen)
@@ -72,6 +80,13 @@ class FleetSearch:
             sizing=Sizing.FULL,
             cautions=cautions,
         )
+
+    def without(self, lane: str) -> FleetSearch:
+        """Return what is found without the kind of replica that was chosen for a lane. Raises as `search_fleet`."""
+        kind = next(option.result.instance.alike for option in self.chosen if option.lane.name == lane)
+        known = self.supply.passed_over
+        supply = replace(self.supply, passed_over={**known, lane: known.get(lane, frozenset()) | {kind}})
+        return replace(self, supply=supply, chosen=search_lanes(self.profile, self.demands, supply))
 
     def slowdowns(self) -> dict[str, float]:
         """Return by lane how many times longer engines' steps may take than forecast; 1 of emulated ones."""
@@ -95,6 +110,7 @@ def search_fleet(  # noqa: PLR0913  # the planning call of every face: inputs by
     emulated: frozenset[str] = frozenset(),
     layouts: Mapping[str, LayoutRules] = MappingProxyType({}),
     head_usd_per_hour: float = 0.0,
+    solve: Solve | None = None,
     accepts_risk: bool = False,
 ) -> FleetSearch:
     """Return the cheapest instances that keep every promise within the caps; same input, same answer.
@@ -102,7 +118,8 @@ def search_fleet(  # noqa: PLR0913  # the planning call of every face: inputs by
     Promises are held at the upper end of each forecast's interval, with `accepts_risk` at its point; of emulated engines,
     whose steps are the model's own, the point is both. `whole_contexts` names the lanes whose engines hold KV cache for
     the longest request in each seat, `emulated` those whose engines are; `other_models` are by name those of the models
-    after the first, `layouts` by lane what its replicas may lie over; `head_usd_per_hour` counts in cost and cap.
+    after the first, `layouts` by lane what its replicas may lie over; `head_usd_per_hour` counts in cost and cap; `solve`
+    solves the integer program of lanes that share limits.
 
     Raises InfeasiblePlanError naming the nearest feasible promise, BudgetExceededError naming the cap that binds.
     """
@@ -118,10 +135,12 @@ def search_fleet(  # noqa: PLR0913  # the planning call of every face: inputs by
             whole_contexts=whole_contexts,
             emulated=emulated,
             layouts=layouts,
+            solve=solve,
             accepts_risk=accepts_risk,
             head_usd_per_hour=head_usd_per_hour,
         ),
     )
+    profile = for_planning(profile)
     demands = lane_demands(profile, trace_rows)
     chosen = search_lanes(profile, demands, supply)
     return FleetSearch(
@@ -139,25 +158,24 @@ def make_plan(  # noqa: PLR0913  # as search_fleet, and the rule of thumb's own 
     profile_hash: str,
     sizing: Sizing = Sizing.FULL,
     trace_rows: Sequence[TracedRequest] | None = None,
-    service_time_s: float | None = None,
-    price_usd_per_hour: float | None = None,
+    rule: RuleInputs = NOTHING_GIVEN,
     whole_contexts: frozenset[str] = frozenset(),
     emulated: frozenset[str] = frozenset(),
     layouts: Mapping[str, LayoutRules] = MappingProxyType({}),
     head_usd_per_hour: float = 0.0,
+    solve: Solve | None = None,
     accepts_risk: bool = False,
 ) -> Plan:
     """Return what `search_fleet` finds as a plan that nothing has proven, or the published rule of thumb's.
 
-    `service_time_s` and `price_usd_per_hour` belong to `Sizing.PREFILL_ONLY`: one request's prefill time and an
-    instance's price. Left out, they come from the step model and the offering. The published table is 0.040 s and
+    `rule` belongs to `Sizing.PREFILL_ONLY`. The published table is 0.040 s and
     $1.69 for 70B FP8 with 512-token prompts at 1,000 rps on H100; H200 is 0.70 / 27 s and $1.89. Raises as `search_fleet`.
     """
     if sizing is Sizing.FULL:
         return search_fleet(
             profile, model_card=model_card, other_models=other_models, catalogue=catalogue, offerings=offerings,
             profile_hash=profile_hash, trace_rows=trace_rows, whole_contexts=whole_contexts, emulated=emulated,
-            layouts=layouts, head_usd_per_hour=head_usd_per_hour, accepts_risk=accepts_risk,
+            layouts=layouts, head_usd_per_hour=head_usd_per_hour, solve=solve, accepts_risk=accepts_risk,
         ).plan()  # fmt: skip
     supply, _ = _supply(
         profile,
@@ -168,10 +186,11 @@ def make_plan(  # noqa: PLR0913  # as search_fleet, and the rule of thumb's own 
             whole_contexts=whole_contexts, emulated=emulated, layouts=layouts, head_usd_per_hour=head_usd_per_hour,
         ),
     )  # fmt: skip
+    # The rule's instance is one GPU, on whatever machine it is sold.
+    supply = replace(supply, offerings=tuple(replace(each, is_shareable=True) for each in supply.offerings))
+    profile = for_planning(profile)
     demands = lane_demands(profile, trace_rows)
-    lanes, cautions = _prefill_only(
-        profile, demands, supply, service_time_s=service_time_s, price_usd_per_hour=price_usd_per_hour
-    )
+    lanes, cautions = _prefill_only(profile, demands, supply, rule)
     cost, head = sum(p.cost_usd_per_hour for p in lanes), supply.head_usd_per_hour
     if over := tuple(over_caps(profile, cost + head, sum(p.nodes for p in lanes), head_usd_per_hour=head)):
         raise joined(over)
@@ -185,7 +204,11 @@ def _supply(
     catalogue, unknown = with_own_gpus(catalogue, offerings)
     supply = replace(supply, catalogue=catalogue, offerings=priced(offerings, profile.capacity))
     on_offer = {offering.key: offering for lane in profile.lanes for offering in supply.for_lane(lane)}
-    if absent := offer_errors(profile.capacity, catalogue, tuple(on_offer.values())):
+    absent = (
+        *offer_errors(profile.capacity, catalogue, tuple(on_offer.values())),
+        *limit_errors(profile.capacity, offerings),
+    )
+    if absent:
         raise joined(absent)
     return supply, unknown
 
@@ -221,9 +244,7 @@ def _prefill_only(
     profile: Profile,
     demands: dict[str, LaneDemand],
     supply: Supply,
-    *,
-    service_time_s: float | None,
-    price_usd_per_hour: float | None,
+    rule: RuleInputs,
 ) -> tuple[tuple[LanePlan, ...], tuple[str, ...]]:
     answers = [
         prefill_only_lane(
@@ -231,8 +252,7 @@ def _prefill_only(
             profile,
             demands[lane.name],
             lane_instances(profile, lane, demands[lane.name], supply),
-            service_time_s=service_time_s,
-            price_usd_per_hour=price_usd_per_hour,
+            rule,
         )
         for lane in profile.lanes
     ]
@@ -246,7 +266,7 @@ def _with_card(plan: LanePlan, profile: Profile, supply: Supply) -> LanePlan:
 
 def _lane_plan(profile: Profile, option: Option, supply: Supply) -> LanePlan:
     """Return a lane's plan; what its workflows cost is what the lane would take without them."""
-    plan = lane_plan(option.lane, profile, option.result, option.demand, option.markets, others=option.others)
+    plan = lane_plan(profile, option)
     if not workflow_targets(option.demand):
         return plan
     alone, _ = lane_options(profile, option.lane, replace(option.demand, workflows=()), supply)

@@ -73,6 +73,11 @@ class Instance:
         return self.layout.ranks
 
     @property
+    def alike(self) -> tuple[object, ...]:
+        """Return what a replica is, wherever its GPUs are bought: instances of one lane that agree in it are sized alike."""
+        return self.gpu.name, self.layout, self.margin, self.has_fp8_kv, self.cheapest.is_on_cpu
+
+    @property
     def label(self) -> str:
         """Return how messages name it: "L40S", "2x H100"."""
         one = self.gpu.name if self.layout.gpus == 1 else f"{self.layout.gpus}x {self.gpu.name}"
@@ -96,7 +101,7 @@ class Instance:
         """Return what a sequence takes of a rank's KV cache besides a token for each of its own."""
         return sequence_kv(self.card, self.kv_precision, self.tensor_parallel)
 
-    def kv_tokens(self, *, gpu_memory_utilization: float, max_num_batched_tokens: int) -> int:
+    def kv_tokens(self, *, gpu_memory_utilization: float, max_num_batched_tokens: int, max_num_seqs: int = 0) -> int:
         """Return how many tokens of KV cache fit one rank; 0 when the weights do not."""
         return kv_capacity_tokens(
             self.card,
@@ -108,6 +113,7 @@ class Instance:
             kv_precision=self.kv_precision,
             gpu_memory_utilization=gpu_memory_utilization,
             max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
         )
 
 

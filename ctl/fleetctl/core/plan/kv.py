@@ -30,4 +30,5 @@ def rank_kv_tokens(plan: Plan, lane_plan: LanePlan) -> int:
         kv_precision=kv_precision_of(card, launch.kv_cache),
         gpu_memory_utilization=launch.gpu_memory_utilization,
         max_num_batched_tokens=launch.max_num_batched_tokens,
+        max_num_seqs=launch.max_num_seqs,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import planned_dispersion
 from fleetctl.core.perf.frontend import forecast_errors
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.checks import KNEE_SHARE_MAX, OperatingPoint, describe, saturation
+from fleetctl.core.plan.joint import mix_text
 from fleetctl.core.plan.kv_overflow import overflow_text
 from fleetctl.core.plan.kv_reasons import kv_reasons
 from fleetctl.core.plan.layout_reasons import layout_reasons
@@ -19,48 +22,45 @@ from fleetctl.model.slo import Metric
 from fleetctl.units import format_duration, format_fraction, format_rps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fleetctl.core.plan.instances import Instance
     from fleetctl.core.plan.markets import Markets
+    from fleetctl.core.plan.options import Option
     from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.catalogue import GpuSpec
     from fleetctl.model.plan import LanePlan
     from fleetctl.model.profile import LaneSpec, Profile
 
 
-def lane_plan(  # a lane, its demand, and what was sized for it
-    lane: LaneSpec,
-    profile: Profile,
-    result: SizingResult,
-    demand: LaneDemand,
-    markets: Markets,
-    *,
-    others: Sequence[SizingResult] = (),
-) -> LanePlan:
-    """Return the plan of a lane that the full model has sized, for one split; `others` are the same nodes' other layouts."""
+def lane_plan(profile: Profile, option: Option) -> LanePlan:
+    """Return the plan of a lane that the full model has sized."""
+    lane, result, demand, markets = option.lane, option.result, option.demand, option.markets
     state = result.at(markets.replicas)
     sizing = LaneSizing(
         instance=result.instance,
         settings=result.settings,
         markets=markets,
-        cost_usd_per_hour=markets.cost_usd_per_hour(result.instance),
+        cost_usd_per_hour=option.cost_usd_per_hour,
         budget=ttft_budget(lane, state),
         constraint=binding(result, markets),
         bound_by=_bound_by(lane, result, markets),
         forecast=forecast(state, result.instance),
         reasons=(
             *_reasons(lane, result, demand, state),
-            *layout_reasons(lane, result, others),
+            *layout_reasons(lane, result, option.others),
             *kv_reasons(lane, result, demand, is_given=lane.own_model(profile.model_of(lane)).kv_cache is not None),
             *_unmeasured(result.instance.gpu),
             *_weight_only(result.instance),
             markets.reason,
+            *([f"machines: {mix_text(option.mix)}; {_MIXED}"] if option.mix else []),
             *_pinned(lane),
         ),
+        mix=option.mix,
         throughput=replica_throughput(lane, result),
     )
-    return without_forecast(assemble(lane, profile, demand, sizing))
+    planned = replace(
+        assemble(lane, profile, demand, sizing), arrivals=planned_dispersion(profile.workload, demand.rps)
+    )
+    return without_forecast(planned)
 
 
 def binding(result: SizingResult, markets: Markets) -> Constraint:
@@ -108,6 +108,7 @@ def ttft_budget(lane: LaneSpec, state: OperatingPoint) -> tuple[BudgetItem, ...]
     return budget_items(lane, {"running step": running_s, "queue": queue_s, "prefill": prefill_s})
 
 
+_MIXED = "replicas are alike on all of them, and one type alone costs more or is over a cap or limit"
 # No model says how often an engine pauses, or merges tokens.
 _UNSIZED = (Metric.STALL_RATE, Metric.TOKENS_PER_CHUNK)
 

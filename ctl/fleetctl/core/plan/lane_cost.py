@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fleetctl.model.profile import SpotPolicy
@@ -17,13 +18,12 @@ def lane_cost_usd_per_hour(spec: LaneSpec, plan: LanePlan, replicas: int) -> flo
     It is what the controller reckons with when it launches them; a spot replica that falls back costs more.
     """
     if plan.spot_offering is None or spec.spot is SpotPolicy.NONE:
-        return plan.machines(replicas) * plan.offering.price_usd_per_hour
+        return machines_usd_per_hour(plan, on_demand=replicas, spot=0)
     on_demand = min(replicas, plan.on_demand)
     return machines_usd_per_hour(plan, on_demand=on_demand, spot=replicas - on_demand)
 
 
 def machines_usd_per_hour(plan: LanePlan, *, on_demand: int, spot: int) -> float:
     """Return the price of the machines under so many replicas of each market, at the plan's prices."""
-    spot_offering = plan.spot_offering or plan.offering
-    spot_usd = plan.machines(spot) * spot_offering.price_usd_per_hour
-    return plan.machines(on_demand) * plan.offering.price_usd_per_hour + spot_usd
+    machines = plan.bought(on_demand=on_demand, spot=spot)
+    return plan.node_count * math.fsum(each.machines * each.offering.price_usd_per_hour for each in machines)

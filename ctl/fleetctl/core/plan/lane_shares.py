@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fleetctl.core.admission.generation import most_tokens
 from fleetctl.core.admission.refusal import Refusal
 from fleetctl.core.admission.tokens import PromptSize, RequestTokens, TokenRatio
 from fleetctl.core.lanes import LaneChoice
+from fleetctl.core.plan.traced import ANYTHING, RequestHints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,31 +23,14 @@ PREFIX_HIT_MAX = 0.99
 _MARGIN_SPAN = 8
 
 
-class RequestHints(NamedTuple):
-    """What a request says of itself beside its lengths; None and "": the profile's shares say it."""
-
-    model: str = ""  # by its own name
-    lane: str = ""
-    stream: bool | None = None
-    batch: bool | None = None
-
-
-_ANYTHING = RequestHints()
-
-
-class TracedRequest(NamedTuple):
-    """One request of a trace, as far as planning goes."""
-
-    arrival_s: float
-    prompt_tokens: int
-    output_tokens: int
-    cached_tokens: int = 0  # of its prompt, in a cache that forgets nothing
-    hints: RequestHints = _ANYTHING
-
-
 def prefix_hit(profile: Profile) -> float:
-    """Return the share of prompts that the profile says is cached."""
-    return min(profile.workload.prefix_hit, PREFIX_HIT_MAX)
+    """Return the share of prompts that the profile says is cached: none where no lane's engines cache any."""
+    return min(profile.workload.prefix_hit, PREFIX_HIT_MAX) if caches_prefixes(profile) else 0.0
+
+
+def caches_prefixes(profile: Profile) -> bool:
+    """Say whether any lane's engines cache prefixes."""
+    return any(lane.launch.prefix_caching is not False for lane in profile.lanes)
 
 
 def _kinds(workload: WorkloadSpec, hints: RequestHints) -> Iterator[tuple[bool, bool, float]]:
@@ -89,19 +73,22 @@ class LaneShares:
 
     def edges(self, output_tokens: float) -> tuple[float, ...]:
         """Return the uncached prompt tokens between which, with such an answer, all requests are chosen alike; from 0."""
-        return self._table(output_tokens, _ANYTHING)[0]
+        return self._table(output_tokens, ANYTHING)[0]
 
-    def of(self, uncached_tokens: float, output_tokens: float, hints: RequestHints = _ANYTHING) -> dict[str, float]:
+    def of(self, uncached_tokens: float, output_tokens: float, hints: RequestHints = ANYTHING) -> dict[str, float]:
         """Return lane -> share of the requests with this much prefill work and such an answer, of those that ask so."""
         edges, by_interval = self._table(output_tokens, hints)
         return by_interval[bisect_right(edges, uncached_tokens) - 1]
 
-    def of_cached(self, uncached_tokens: int, row: TracedRequest) -> dict[str, float]:
+    def of_cached(
+        self, prompt_tokens: int, cached_tokens: int, output_tokens: int, hints: RequestHints
+    ) -> dict[str, float]:
         """Return the same of one whose cached part is known: whether a lane holds it depends on the whole prompt."""
+        uncached_tokens = max(0, prompt_tokens - cached_tokens)
         if not self.by_output:
-            return self.of(uncached_tokens, row.output_tokens, row.hints)
-        output = round(min(row.output_tokens, self._answer_max))
-        return self._shares(uncached_tokens, row.prompt_tokens, output, row.hints)
+            return self.of(uncached_tokens, output_tokens, hints)
+        output = round(min(output_tokens, self._answer_max))
+        return self._shares(uncached_tokens, prompt_tokens, output, hints)
 
     def _table(self, output_tokens: float, hints: RequestHints) -> tuple[tuple[float, ...], list[dict[str, float]]]:
         output = round(min(output_tokens, self._answer_max)) if self.by_output else 0

@@ -22,7 +22,7 @@ _LATER = frozenset(
     {
         "priority_scheduling", "tool_call_parser", "reasoning_parser", "stream_interval", "performance_mode",
         "long_prefill_tokens", "max_queued_requests", "expert_parallel", "speculation", "pipeline_parallel_local",
-        "data_parallel", "adapter_rank", "adapter_slots",
+        "data_parallel", "adapter_rank", "adapter_slots", "image", "machine_image",
     }
 )  # fmt: skip
 # A decision asks for every lane's, and for each replica that might be moved; a fleet has a few lanes, in two revisions.
@@ -46,6 +46,9 @@ def launch_digest(spec: LaneSpec, planned: LanePlan) -> str:
     for field in fields(LaunchSettings):
         if field.name in _LATER and getattr(planned.launch, field.name) == field.default:
             del launch[field.name]
+    for key, image in (("image", planned.launch.image), ("machine_image", planned.launch.machine_image)):
+        if image is not None:
+            launch[key] = image.id  # by which name it was found changes nothing of it
     if not launch["adapters"]:
         del launch["adapters"]
     started_with = [planned.engine, emulator, launch, planned.gpu, planned.offering.instance_type]

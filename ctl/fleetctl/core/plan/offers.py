@@ -28,6 +28,18 @@ def offer_errors(
     return tuple(_by_rule(capacity, known)) or (_all_together(capacity, known),)
 
 
+def limit_errors(capacity: CapacitySpec, offerings: Sequence[Offering]) -> Iterator[InfeasiblePlanError]:
+    """Yield the limits on instance types that nobody sells: a name misspelt would limit nothing."""
+    sold = sorted({offering.instance_type for offering in offerings})
+    for name in capacity.limits:
+        if name not in sold:
+            yield InfeasiblePlanError(
+                f"capacity.limits names {name}, which is not on offer{suggest(name, sold)}",
+                hint="name instance types as `fleetctl offers` lists them",
+                key=("capacity", "limits", name),
+            )
+
+
 def offerings_for(offerings: Sequence[Offering], *, is_emulated: bool) -> tuple[Offering, ...]:
     """Return what a lane may run on: emulated engines on what is emulated, real ones on what is there.
 

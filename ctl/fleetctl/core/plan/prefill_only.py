@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.core.plan.assemble import LaneSizing, assemble, budget_items, with_error
 from fleetctl.core.plan.instances import Instance, too_small
 from fleetctl.core.plan.markets import Markets, split_markets
@@ -34,6 +35,8 @@ UTILISATION_WITHOUT_TTFT = 0.75  # the table's last row: lanes that promise no T
 _CHUNK = 2048  # the rule says nothing of chunks: vLLM's default for online serving
 FLEET_STEP = 10  # the published fleets round up: 58 instances became 60, 38 became 40
 
+TTFT_FLOOR_S = NETWORK_S + GATEWAY_S + FRONTEND_S  # the way to the engine
+
 # Published interference on one "instance": concurrency -> (TTFT P50, P99) in seconds.
 INTERFERENCE = ((8, 0.045, 0.090), (16, 0.052, 0.160), (32, 0.068, 0.280), (64, 0.095, 0.480))
 
@@ -56,7 +59,12 @@ def instances_needed(peak_rps: float, *, service_time_s: float, utilisation: flo
 
 def published_fleet(instances: int) -> int:
     """Return the fleet the published tables price: the next ten."""
-    return math.ceil(instances / FLEET_STEP) * FLEET_STEP
+    return rounded_up(instances, FLEET_STEP)
+
+
+def rounded_up(instances: int, step: int) -> int:
+    """Return the next multiple of `step`."""
+    return math.ceil(instances / step) * step
 
 
 def monthly_usd(instances: int, price_usd_per_hour: float) -> float:
@@ -67,6 +75,12 @@ def monthly_usd(instances: int, price_usd_per_hour: float) -> float:
 def mean_queue_wait_s(service_time_s: float, utilisation: float) -> float:
     """Return S * rho / (1 - rho): the mean wait of Little's law in an M/M/1 queue."""
     return service_time_s * utilisation / (1.0 - utilisation)
+
+
+def queue_wait_s(service_time_s: float, utilisation: float, percentile: float) -> float:
+    """Return the wait that this share of the requests of the same queue stays under: P(W > t) = rho exp(-(1 - rho) t / S)."""
+    waiting = utilisation / (1.0 - percentile)
+    return service_time_s / (1.0 - utilisation) * math.log(waiting) if waiting > 1.0 else 0.0
 
 
 def published_interference(concurrency: float) -> tuple[float, float]:
@@ -84,6 +98,18 @@ def concurrency_within(ttft_p99_s: float) -> int:
     """Return the highest concurrency whose published TTFT P99 is within the promise; at least 1."""
     fitting = [c for c in range(1, INTERFERENCE[-1][0] + 1) if published_interference(c)[1] <= ttft_p99_s + 1e-12]
     return max(fitting, default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleInputs:
+    """What the rule is given where the step model and the offering are not to say it."""
+
+    service_time_s: float | None = None  # of one request on one instance; None: the step model's prefill
+    price_usd_per_hour: float | None = None  # of one instance; None: the offering's
+    round_up: int = 1  # to so many instances, as the published fleets are to tens
+
+
+NOTHING_GIVEN = RuleInputs()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,16 +137,17 @@ def prefill_only_lane(  # the rule's own inputs
     profile: Profile,
     demand: LaneDemand,
     found: Sequence[Instance],
-    *,
-    service_time_s: float | None,
-    price_usd_per_hour: float | None,
+    inputs: RuleInputs,
 ) -> tuple[LanePlan, str]:
     """Return the rule's answer for a lane, and the caution that says what one such instance can really do."""
-    rules = [_rule(lane, instance, demand, service_time_s) for instance in found if _settings(lane, instance, demand)]
-    if not rules:
+    fitting = [instance for instance in found if _settings(lane, instance, demand)]
+    if not fitting:
         raise too_small(lane, found)
-    rule = min(rules, key=lambda r: (r.instances * r.instance.cheapest.price_usd_per_hour, r.instance.cheapest.key))
-    needed = max(1, rule.instances)
+    # The rule's instance is one GPU; of a model that none holds it is as few as do.
+    fewest = min(_gpus(instance) for instance in fitting)
+    rules = [_rule(lane, instance, demand, inputs.service_time_s) for instance in fitting if _gpus(instance) == fewest]
+    rule = min(rules, key=_cost_and_key)
+    needed = rounded_up(max(1, rule.instances), inputs.round_up)
     if needed > lane.replicas.max:
         raise InfeasiblePlanError(
             f"lane {lane.name}: prefill-only sizing asks for {needed} replicas, and replicas.max is {lane.replicas.max}",
@@ -137,10 +164,19 @@ def prefill_only_lane(  # the rule's own inputs
         has_spare=False,  # the published count, whichever way its instances are bought
     )
     cost = markets.cost_usd_per_hour(rule.instance)
-    if price_usd_per_hour is not None:
-        cost = markets.replicas * rule.instance.node_count * price_usd_per_hour
+    if inputs.price_usd_per_hour is not None:
+        cost = markets.replicas * rule.instance.node_count * inputs.price_usd_per_hour
     answer = _lane_sizing(lane, demand, rule, markets, cost)
-    return assemble(lane, profile, demand, answer), _caution(lane, demand, rule)
+    return assemble(lane, profile, demand, answer), _caution(lane, demand, rule, answer.forecast)
+
+
+def _gpus(instance: Instance) -> int:
+    return instance.layout.gpus * instance.node_count
+
+
+def _cost_and_key(rule: Rule) -> tuple[float, str]:
+    offering = rule.instance.cheapest
+    return rule.instance.machines(rule.instances) * offering.price_usd_per_hour, offering.key
 
 
 def _rule(lane: LaneSpec, instance: Instance, demand: LaneDemand, service_time_s: float | None) -> Rule:
@@ -187,19 +223,26 @@ def _lane_sizing(
         ),
         constraint=Constraint.UTILISATION if rule.instances >= lane.replicas.min else Constraint.MINIMUM,
         bound_by="workload.peak_rps" if rule.instances >= lane.replicas.min else f"lanes.{lane.name}.replicas.min",
-        forecast=_forecast(lane, demand, rule, settings, markets.replicas),
-        reasons=(_formula(rule, cost_usd_per_hour / max(1, markets.replicas)), _wait(rule), markets.reason),
+        forecast=_forecast(demand, rule, settings, markets.replicas),
+        reasons=(
+            _formula(rule, markets.replicas, cost_usd_per_hour / max(1, markets.replicas)),
+            _wait(rule),
+            markets.reason,
+        ),
         throughput=ReplicaThroughput(rps=rule.instance_rps, prompt_share=1.0, output_share=0.0),
     )
 
 
-def _formula(rule: Rule, price_usd_per_hour: float) -> str:
+def _formula(rule: Rule, replicas: int, price_usd_per_hour: float) -> str:
     fleet = published_fleet(rule.instances)
-    return (
+    formula = (
         f"ceil({rule.rps:.6g} rps / ({rule.utilisation:.3g} / {format_duration(rule.service_time_s)})) "
-        f"= {rule.instances}; published fleets round up to {fleet}, "
-        f"{format_usd(monthly_usd(fleet, price_usd_per_hour))} a month"
+        f"= {rule.instances}"
     )
+    if replicas == fleet:
+        return formula if fleet == rule.instances else f"{formula}, rounded up to {fleet} as the published fleets are"
+    month = format_usd(monthly_usd(fleet, price_usd_per_hour))
+    return f"{formula}; published fleets round up to {fleet}, {month} a month: --round-up {FLEET_STEP}"
 
 
 def _wait(rule: Rule) -> str:
@@ -207,12 +250,12 @@ def _wait(rule: Rule) -> str:
     return f"mean queue wait by Little's law at this utilisation: {format_duration(wait_s)}"
 
 
-def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings, replicas: int) -> Forecast:
-    """Return the rule's own TTFT; it says nothing of gaps, so those are the fullest step its batch would take."""
+def _forecast(demand: LaneDemand, rule: Rule, settings: Settings, replicas: int) -> Forecast:
+    """Return what the rule's own queue makes of TTFT; it says nothing of gaps, so those are the fullest step its batch would take."""
     load = min(demand.rps / replicas * rule.service_time_s, 0.999)
-    promised = lane.slo.strictest(Metric.TTFT)
-    p50_s = rule.service_time_s + mean_queue_wait_s(rule.service_time_s, load)
-    p99_s = promised.limit_s if promised else p50_s + mean_queue_wait_s(rule.service_time_s, load) * math.log(100)
+    p50_s, p99_s = (
+        TTFT_FLOOR_S + rule.service_time_s + queue_wait_s(rule.service_time_s, load, q) for q in (0.5, 0.99)
+    )
     gap_s = worst_step_s(replica_model(rule.instance, demand, settings), settings.running_max)
     return with_error(
         rule.instance.gpu,
@@ -226,14 +269,21 @@ def _forecast(lane: LaneSpec, demand: LaneDemand, rule: Rule, settings: Settings
     )
 
 
-def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule) -> str:
+def _caution(lane: LaneSpec, demand: LaneDemand, rule: Rule, forecast: Forecast) -> str:
     """Say with numbers what the rule leaves out for this very lane."""
     label = rule.instance.label
+    promised = lane.slo.strictest(Metric.TTFT)
+    tail = ""
+    if promised is not None and forecast.ttft_p99_s > promised.limit_s:
+        tail = (
+            f"at {forecast.utilisation:.0%} its own queue has a TTFT P99 of {format_duration(forecast.ttft_p99_s)}, and "
+            f"{format_duration(promised.limit_s)} is promised; "
+        )
     claim = (
         f"lane {lane.name}: prefill-only sizing counts prompts alone: no decode time, KV memory, interference or tail. "
         f"It lets one {label} serve {rule.instance_rps:.3g} rps, that is "
         f"{rule.instance_rps * demand.output.mean:,.0f} output tokens/s with at least "
-        f"{rule.instance_rps * demand.output.mean * _step_floor_s(rule, demand):.0f} sequences resident; "
+        f"{rule.instance_rps * demand.output.mean * _step_floor_s(rule, demand):.0f} sequences resident; {tail}"
     )
     result = size(lane, rule.instance, demand)
     if result is None:

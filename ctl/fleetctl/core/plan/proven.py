@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.checks import KNEE_SHARE_MAX, Failure, evaluate, workflow_targets
 from fleetctl.core.plan.infeasible import too_many
 from fleetctl.core.plan.kv_overflow import OVERFLOW_MAX
-from fleetctl.core.plan.search import Option, priced_option
+from fleetctl.core.plan.options import Option, priced_option
 
 if TYPE_CHECKING:
     from fleetctl.core.plan.sizing import SizingResult
@@ -38,7 +38,7 @@ def proven_option(profile: Profile, option: Option, proven: ProvenCount | None) 
     )
     if proven.replicas > option.lane.replicas.max:
         raise too_many(option.lane, [result], option.demand)
-    return priced_option(profile, option.lane, option.demand, result, option.others)
+    return priced_option(profile, option.lane, option.demand, result, alike=option.alike, others=option.others)
 
 
 def fewest_provable(option: Option) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.core.perf.frontend import FRONTEND_S, GATEWAY_S, NETWORK_S
 from fleetctl.core.perf.sequence_kv import ALIKE, SequenceKv
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OVERHEAD_S = FRONTEND_S + GATEWAY_S + NETWORK_S
 _FIXED_POINT_ROUNDS = 400
+_FIXED_POINT_PRECISION = 1e-5  # relative, of the number running
+_KNEE_PRECISION = 5e-5  # relative; the fixed point's own makes it no finer
 _BISECTIONS = 24  # of a doubling: one part in ten million
 
 
@@ -40,6 +42,17 @@ class SteadyState:
         return self.running + Z_99 * math.sqrt(self.running)
 
 
+class _Iteration(NamedTuple):
+    """The mean iteration of a replica in balance."""
+
+    step_s: float
+    decode_s: float
+    mixed_s: float
+    mixed_share: float
+    full_s: float  # one with as much prompt as fits
+    chunk_tokens: int  # of prompt that fit
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplicaModel:
     """A replica of one instance with its batch limits, serving one lane's requests."""
@@ -51,6 +64,10 @@ class ReplicaModel:
     kv_tokens: int = 0  # that its cache holds; 0: not asked for
     sequence_kv: SequenceKv = ALIKE
     margin: ForecastMargin = NO_MARGIN
+
+    @cached_property
+    def _output_mean(self) -> float:
+        return self.demand.output.mean
 
     @cached_property
     def work(self) -> tuple[tuple[float, float], ...]:
@@ -87,7 +104,7 @@ class ReplicaModel:
 
     @cached_property
     def _overflow(self) -> KvOverflow:
-        return KvOverflow(self.demand, self.sequence_kv)
+        return _shared_overflow(self.demand, self.sequence_kv)
 
     def overflows(self, state: SteadyState) -> float:
         """Return the most that the chance can be that its sequences need more KV cache than it has; those read are resident too."""
@@ -105,40 +122,49 @@ class ReplicaModel:
     def operate(self, rps: float) -> SteadyState | None:
         """Return the steady state at `rps`, or None where there is none: prompts or sequences pile up.
 
-        The fixed point of B = rps * output * step(B), with prompts arriving by Poisson and chunks sharing steps.
+        The least fixed point of B = rps * output * step(B), with prompts arriving by Poisson and chunks sharing steps,
+        approached from below by the mapping itself: chunks make it uneven, and a secant would step over the least.
         """
-        step_s = self.step.decode_step_s(1, self.resident_tokens)
+        pace = rps * self._output_mean
+        running = pace * self.step.decode_step_s(1, self.resident_tokens)
         for _ in range(_FIXED_POINT_ROUNDS):
-            running = rps * self.demand.output.mean * step_s
             if running > self.seqs_max:
                 return None
-            state = self._state(rps, running, step_s)
-            if state is None:
+            iteration = self._iteration(running)
+            if rps * self.work_mean * iteration.full_s >= iteration.chunk_tokens:
                 return None
-            if state.step_s - step_s <= 1e-5 * step_s:
-                return state
-            step_s = state.step_s
+            rise = pace * iteration.step_s - running
+            if rise <= _FIXED_POINT_PRECISION * running:
+                return self._state(rps, running, iteration)
+            running += rise
         return None
 
-    def _state(self, rps: float, running: float, step_s: float) -> SteadyState | None:
-        chunk = self.chunk_tokens(running)
-        full_s = self.mixed_s(chunk, running)
-        load = rps * self.work_mean * full_s / chunk
-        if load >= 1.0:
-            return None
-        steps = self._chunks_per_request(chunk) * rps * step_s
-        share = -math.expm1(-steps)
-        tokens = min(chunk, rps * step_s * self.work_mean / share) if share else 0.0
-        mixed = self.mixed_s(tokens, running)
-        decode = self.step.decode_step_s(max(running, 1.0), self.resident_tokens)
+    def _state(self, rps: float, running: float, iteration: _Iteration) -> SteadyState:
         return SteadyState(
             rps=rps,
-            step_s=max(step_s, (1 - share) * decode + share * mixed),
-            decode_step_s=decode,
-            mixed_step_s=mixed,
-            mixed_share=share,
+            step_s=iteration.step_s,
+            decode_step_s=iteration.decode_s,
+            mixed_step_s=iteration.mixed_s,
+            mixed_share=iteration.mixed_share,
             running=running,
-            prefill_load=load,
+            prefill_load=rps * self.work_mean * iteration.full_s / iteration.chunk_tokens,
+        )
+
+    def _iteration(self, running: float) -> _Iteration:
+        """Return the mean iteration beside which so many sequences decode, in balance: each step ends as many as come."""
+        chunk = self.chunk_tokens(running)
+        requests = running / self._output_mean  # that arrive in one
+        share = -math.expm1(-self._chunks_per_request(chunk) * requests)
+        tokens = min(chunk, requests * self.work_mean / share) if share else 0.0
+        mixed = self.mixed_s(tokens, running)
+        decode = self.step.decode_step_s(max(running, 1.0), self.resident_tokens)
+        return _Iteration(
+            step_s=(1 - share) * decode + share * mixed,
+            decode_s=decode,
+            mixed_s=mixed,
+            mixed_share=share,
+            full_s=self.mixed_s(chunk, running),
+            chunk_tokens=chunk,
         )
 
     def _chunks_per_request(self, chunk: int) -> float:
@@ -150,7 +176,11 @@ class ReplicaModel:
 
     @cached_property
     def _chunk_counts(self) -> dict[int, float]:
-        return {}
+        return _shared_chunk_counts(self.work)
+
+    def is_within_knee(self, rps: float, share: float) -> bool:
+        """Whether `rps` is at most this share of the knee: one steady state tells, where the knee takes dozens."""
+        return self._sustains(rps / share)
 
     def has_free_slot(self, state: SteadyState) -> bool:
         """Whether a sequence finds a slot in the batch 99 times in 100."""
@@ -158,7 +188,31 @@ class ReplicaModel:
 
     @cached_property
     def knee_rps(self) -> float:
-        """The rate at which a replica saturates: prompts pile up, or no slot in the batch is free."""
+        """The rate at which a replica saturates: prompts pile up, or no slot in the batch is free.
+
+        Of a number running follows the rate, so it is sought by that; only where more running would not carry more is it
+        sought by the rate.
+        """
+        most = running_most(self.seqs_max)
+        low, high = 0.0, most
+        if self._carried(most) is None:
+            for _ in range(_BISECTIONS):
+                middle = (low + high) / 2
+                low, high = (low, middle) if self._carried(middle) is None else (middle, high)
+        else:
+            low = most
+        found = (self._carried(low) or 0.0) * (1.0 - _KNEE_PRECISION)
+        if found and self._sustains(found) and not self._sustains(found * (1.0 + 4.0 * _KNEE_PRECISION)):
+            return found
+        return self._knee_by_rate()
+
+    def _carried(self, running: float) -> float | None:
+        """Return the rate at which so many decode; None: prompts would pile up."""
+        iteration = self._iteration(running)
+        rps = running / (self._output_mean * iteration.step_s)
+        return rps if rps * self.work_mean * iteration.full_s < iteration.chunk_tokens else None
+
+    def _knee_by_rate(self) -> float:
         low, high = 0.0, 1.0
         while self._sustains(high) and high < 1e5:
             low, high = high, high * 2
@@ -208,3 +262,20 @@ class ReplicaModel:
             yield before, chunk
             before += chunk
         yield before, min(chunk, prompt - before + companions)
+
+
+def running_most(seqs_max: int) -> float:
+    """Return the mean number running whose 99th percentile is all of so many slots."""
+    return (math.sqrt(Z_99 * Z_99 + 4.0 * seqs_max) - Z_99) ** 2 / 4.0
+
+
+@lru_cache(maxsize=16)  # lanes; a plan has hundreds of replicas for each
+def _shared_chunk_counts(work: tuple[tuple[float, float], ...]) -> dict[int, float]:
+    """Return where the mean number of chunks a prompt takes is kept by chunk: it is the requests', whatever serves them."""
+    del work  # the key
+    return {}
+
+
+@lru_cache(maxsize=64)  # lanes, by how a cache holds their sequences
+def _shared_overflow(demand: LaneDemand, kept: SequenceKv) -> KvOverflow:
+    return KvOverflow(demand, kept)

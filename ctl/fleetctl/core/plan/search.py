@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from fleetctl.core.plan.candidates import LaneCandidates
 from fleetctl.core.plan.caps import COST_KEY, over_caps
 from fleetctl.core.plan.infeasible import out_of_reach, too_many
 from fleetctl.core.plan.instances import Instance, instances, too_small
+from fleetctl.core.plan.joint import choose_promising, choose_together
 from fleetctl.core.plan.layouts import ONE_STAGE, LayoutRules
 from fleetctl.core.plan.lengths import too_long
-from fleetctl.core.plan.markets import Markets, split_markets
 from fleetctl.core.plan.offers import offerings_for
-from fleetctl.core.plan.one_machine import GpuDemand, lacking_gpus
-from fleetctl.core.plan.sizing import SizingResult, holds_longest, size
+from fleetctl.core.plan.program import Solve
+from fleetctl.core.plan.sizing import holds_longest
 from fleetctl.core.plan.workflows import without_workflows
-from fleetctl.core.plan.workload import LaneDemand
 from fleetctl.errors import BudgetExceededError, FleetctlError, InfeasiblePlanError, joined
 from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
-from fleetctl.model.profile import LaneSpec, Profile
 from fleetctl.model.slo import Metric
 from fleetctl.units import format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OPTIONS_MAX = 6  # per lane: the cheapest, and those with fewer nodes
+    from fleetctl.core.plan.options import Option
+    from fleetctl.core.plan.workload import LaneDemand
+    from fleetctl.model.profile import LaneSpec, Profile
+
+
 _CENT: Final = 0.01  # what costs less than this less is no way out
 
 
@@ -45,7 +47,11 @@ class Supply:
     whole_contexts: frozenset[str] = frozenset()  # lanes whose engines hold one for each seat
     layouts: Mapping[str, LayoutRules] = field(default_factory=dict)  # by lane; without: one stage, one rank
     head_usd_per_hour: float = 0.0  # of the machine that controller and gateway have of their own
+    solve: Solve | None = (
+        None  # of integer programs; None: where lanes share limits their options are compared one by one
+    )
     accepts_risk: bool = False  # promises are held at the points of forecasts, not at their upper ends
+    passed_over: Mapping[str, frozenset[tuple[object, ...]]] = field(default_factory=dict)  # by lane, as Instance.alike
 
     def card_of(self, lane: LaneSpec) -> ModelCard:
         """Return the shape of the model that a lane serves."""
@@ -56,43 +62,34 @@ class Supply:
         return offerings_for(self.offerings, is_emulated=lane.name in self.emulated)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One way to carry a lane."""
-
-    lane: LaneSpec
-    demand: LaneDemand
-    result: SizingResult
-    markets: Markets
-    cost_usd_per_hour: float
-    others: tuple[SizingResult, ...] = ()  # the same nodes' other layouts
-
-    @property
-    def nodes(self) -> int:
-        """Return the machines it takes."""
-        return self.markets.machines(self.result.instance)
-
-    @property
-    def gpus(self) -> int:
-        """Return the GPUs it takes."""
-        return self.markets.replicas * self.result.instance.node_count * self.result.instance.layout.gpus
-
-
 def search_lanes(profile: Profile, demands: dict[str, LaneDemand], supply: Supply) -> tuple[Option, ...]:
-    """Return every lane's option in the cheapest combination within the caps. Raises what stands in the way, all of it."""
-    found = [lane_options(profile, lane, demands[lane.name], supply) for lane in profile.lanes]
-    errors = [error for _, error in found if error is not None]
-    if unheld := too_long(profile, demands):
-        errors.append(unheld)
-    if not all(options for options, _ in found):
-        raise joined(errors)
-    best = _cheapest(profile, [options for options, _ in found])
-    head = supply.head_usd_per_hour
+    """Return every lane's option in the cheapest combination within the caps. Raises what stands in the way, all of it.
+
+    All kinds of replica are sized only where the promising ones do not decide it: a cap binds, or something stands in the way.
+    """
+    lanes = [_candidates(profile, lane, demands[lane.name], supply) for lane in profile.lanes]
+    head, unheld = supply.head_usd_per_hour, too_long(profile, demands)
+    errors: list[FleetctlError] = [unheld] if unheld else []
+    best = choose_promising(
+        profile.capacity,
+        [each.promising() if isinstance(each, LaneCandidates) else () for each in lanes],
+        head_usd_per_hour=head,
+        solve=supply.solve,
+    )
+    if best is None:
+        found = [_all_options(each) for each in lanes]
+        errors = [error for _, error in found if error is not None] + errors
+        if not all(options for options, _ in found):
+            raise joined(errors)
+        best = choose_together(
+            profile.capacity, [options for options, _ in found], head_usd_per_hour=head, solve=supply.solve
+        )
     over = over_caps(profile, _cost(best) + head, sum(o.nodes for o in best), head_usd_per_hour=head)
     errors += [_with_workflow(error, profile, best, supply) for error in over]
     if errors:
         raise joined(errors)
-    return best
+    known = [each for each in lanes if isinstance(each, LaneCandidates)]
+    return tuple(each.with_layouts(option) for each, option in zip(known, best, strict=True))
 
 
 def _cost(chosen: Sequence[Option]) -> float:
@@ -126,28 +123,34 @@ def lane_options(
 
     A lane whose bound is too low has its options beside the error, so that the caps are held against them too.
     """
+    return _all_options(_candidates(profile, lane, demand, supply))
+
+
+def _candidates(
+    profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply
+) -> LaneCandidates | InfeasiblePlanError:
+    """Return a lane's kinds of replica, or why it has none."""
     try:
         found = lane_instances(profile, lane, demand, supply)
     except InfeasiblePlanError as error:
-        return [], error
-    guests_itl_s = _guests_itl_s(profile, lane)
-    results = [s for one in found if (s := size(lane, one, demand, guests_itl_s=guests_itl_s)) is not None]
+        return error
+    passed_over = supply.passed_over.get(lane.name, frozenset())
+    left = tuple(one for one in found if one.alike not in passed_over)
+    if not left:
+        return InfeasiblePlanError(f"lane {lane.name}: no other kind of replica is on offer", key=("lanes", lane.name))
+    return LaneCandidates(profile, lane, demand, left, guests_itl_s=_guests_itl_s(profile, lane))
+
+
+def _all_options(candidates: LaneCandidates | InfeasiblePlanError) -> tuple[list[Option], FleetctlError | None]:
+    if isinstance(candidates, InfeasiblePlanError):
+        return [], candidates
+    lane, demand, found = candidates.lane, candidates.demand, candidates.found
+    results = candidates.sizings()
     if not results:
         fitting = [i for i in found if i.kv_tokens(gpu_memory_utilization=1.0, max_num_batched_tokens=0) > 0]
         return [], out_of_reach(lane, fitting, demand) if fitting else too_small(lane, found)
-    within = [s for s in results if s.needed <= lane.replicas.max]
-    options = [priced_option(profile, lane, demand, one, _alike(one, results)) for one in within or results]
-    ranked = sorted(
-        options, key=lambda o: (o.cost_usd_per_hour, _free_gpus(o), o.nodes, o.result.instance.ranks, _key(o))
-    )
-    return _worthwhile(ranked), None if within else too_many(lane, results, demand)
-
-
-def _alike(one: SizingResult, results: Sequence[SizingResult]) -> tuple[SizingResult, ...]:
-    """Return the other layouts on the same type of node."""
-    return tuple(
-        other for other in results if other is not one and other.instance.cheapest.key == one.instance.cheapest.key
-    )
+    within = [one for one in results if one.needed <= lane.replicas.max]
+    return candidates.options(within or results), None if within else too_many(lane, results, demand)
 
 
 def lane_instances(profile: Profile, lane: LaneSpec, demand: LaneDemand, supply: Supply) -> tuple[Instance, ...]:
@@ -177,54 +180,3 @@ def _guests_itl_s(profile: Profile, lane: LaneSpec) -> float | None:
     ]
     limits = [promised.limit_s for other in guests if (promised := other.slo.strictest(Metric.ITL)) is not None]
     return min(limits, default=None)
-
-
-def priced_option(
-    profile: Profile, lane: LaneSpec, demand: LaneDemand, one: SizingResult, others: tuple[SizingResult, ...]
-) -> Option:
-    """Return one way to carry a lane: how its replicas are bought, and what they cost."""
-    policy, knee = profile.capacity.on_demand, one.knee_rps
-    markets = split_markets(lane, one.instance, policy, needed=one.needed, demand=demand, knee_rps=knee)
-    cost = markets.cost_usd_per_hour(one.instance)
-    return Option(lane=lane, demand=demand, result=one, markets=markets, cost_usd_per_hour=cost, others=others)
-
-
-def _worthwhile(options: list[Option]) -> list[Option]:
-    """Keep the cheapest, and dearer ones only where they need fewer nodes."""
-    kept: list[Option] = []
-    for option in options:
-        if not kept or option.nodes < kept[-1].nodes:
-            kept.append(option)
-    return kept[:_OPTIONS_MAX]
-
-
-def _key(option: Option) -> str:
-    return option.result.instance.cheapest.key
-
-
-def _cheapest(profile: Profile, options: list[list[Option]]) -> tuple[Option, ...]:
-    """Return the cheapest combination whose nodes fit the cap, or that of the fewest nodes where none does.
-
-    Raises InfeasiblePlanError where every one takes more GPUs than the machine has that they share.
-    """
-    ranked = sorted(
-        itertools.product(*options),
-        key=lambda c: (math.fsum(o.cost_usd_per_hour for o in c), sum(map(_free_gpus, c)), [_key(o) for o in c]),
-    )
-    lacks = [lacking_gpus(map(_gpu_demand, c)) for c in ranked]
-    if lacks[0] is not None and all(lack is not None for lack in lacks):
-        raise lacks[0]
-    ranked = [c for c, lack in zip(ranked, lacks, strict=True) if lack is None]
-    fitting = [c for c in ranked if sum(o.nodes for o in c) <= profile.capacity.max_nodes]
-    return fitting[0] if fitting else min(ranked, key=lambda c: sum(o.nodes for o in c))
-
-
-def _gpu_demand(option: Option) -> GpuDemand:
-    instance, replicas = option.result.instance, option.markets.replicas
-    gpus_each = instance.layout.gpus * instance.node_count
-    return GpuDemand(lane=option.lane.name, offering=instance.cheapest, replicas=replicas, gpus_each=gpus_each)
-
-
-def _free_gpus(option: Option) -> int:
-    """Return the GPUs an option takes where they cost nothing: then it is they that are saved."""
-    return 0 if option.cost_usd_per_hour else option.gpus

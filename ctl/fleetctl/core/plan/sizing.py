@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.perf.step import StepBatch, chunk_context_tokens
@@ -14,11 +14,16 @@ from fleetctl.model.plan import Constraint
 from fleetctl.model.slo import Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from fleetctl.core.plan.workload import LaneDemand
     from fleetctl.model.profile import LaneSpec
 
-# Prompt tokens an iteration may carry, largest first; powers of two because engines pad batches to such sizes.
+# Prompt tokens an iteration may carry, largest first.
 CHUNKS = (16384, 8192, 4096, 2048, 1024, 512, 256, 128)
+# Of the best so far, tried too, round by round: an ITL limit often lies just under a power of two's step.
+_BETWEEN = ((0.625, 0.75, 0.875, 1.25, 1.5, 1.75), (0.92, 1.08), (0.96, 1.04))
+_TILE_TOKENS = 16  # rows of the smallest tile of a tensor core's GEMM
 SEQS_MAX = 256  # vLLM's default on most GPUs; more is never needed to saturate one
 KV_FREE = 0.2  # of the KV cache stays free: the published reserve against preemption
 GPU_MEMORY_UTILIZATION = 0.92  # the default of vLLM 0.32
@@ -49,7 +54,7 @@ class SizingResult:
     settings: Settings
     needed: int  # replicas
     state: OperatingPoint  # at `needed`, each of which is as many servers as it has ranks
-    fewer: Failure | None  # what fails with one replica less; None at one replica
+    fewer: Failure | None = None  # what fails with one replica less; None at one replica
     proof: str = ""  # what a proof found of `needed`; empty: the closed form alone did
 
     @property
@@ -70,19 +75,71 @@ def size(
     Knees within 5 % of the highest are alike; among them the lowest TTFT wins. Where other lanes may be lent the
     replicas, a step that computes a prompt is kept inside the ITL that those promise, if it costs no replica.
     """
-    found = [
-        result
-        for settings in choices(lane, instance, demand)
-        if (result := _fewest(lane, instance, demand, settings)) is not None
-    ]
-    fewest = min((s.needed for s in found), default=0)
+    found = _sizings(lane, instance, demand, choices(lane, instance, demand))
+    if not found and lane.launch.max_num_batched_tokens is None:
+        found = _sizings(lane, instance, demand, _all_between(lane, instance, demand))
+    for shares in _BETWEEN:
+        if found and found[-1].needed > 1 and lane.launch.max_num_batched_tokens is None:
+            finer = _between(lane, instance, demand, shares, found)
+            found += _sizings(lane, instance, demand, finer, most=found[-1].needed)
+    fewest = found[-1].needed if found else 0
     found = [s for s in found if s.needed == fewest]
+    # Powers of two are what engines pad batches to: another size is taken for a replica less, not for a lower TTFT.
+    found = [s for s in found if s.settings.batched_tokens in CHUNKS] or found
     if guests_itl_s is not None:
         found = [s for s in found if _lent_step_s(s) <= guests_itl_s] or found
     # From the highest, not in fixed bands: a border between two of these would part knees that are 1 % apart.
     alike_rps = max((s.state.replica.knee_rps for s in found), default=0.0) / _TIE
     ties = [s for s in found if s.state.replica.knee_rps >= alike_rps]
-    return ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
+    best = ties[0] if len(ties) == 1 else min(ties, key=lambda s: s.state.ttft.quantile_s(0.99), default=None)
+    return best and _with_failure(lane, best)
+
+
+def _with_failure(lane: LaneSpec, best: SizingResult) -> SizingResult:
+    """Return the result with what fails with one replica less: to say so takes longer than to find that it does."""
+    if best.needed == 1:
+        return best
+    replica, fewer = best.state.replica, best.needed - 1
+    found = evaluate(replica, fewer * best.instance.ranks)
+    return replace(best, fewer=failure(lane, found, replica, best.settings.batch_slots))
+
+
+def _sizings(
+    lane: LaneSpec, instance: Instance, demand: LaneDemand, tried: Iterable[Settings], *, most: int | None = None
+) -> list[SizingResult]:
+    """Return what settings need, of those that need no more replicas than any before them, and no more than `most`."""
+    found: list[SizingResult] = []
+    for settings in tried:
+        result = _fewest(lane, instance, demand, settings, most=most)
+        if result is not None:
+            found.append(result)
+            most = result.needed
+    return found
+
+
+def _between(
+    lane: LaneSpec, instance: Instance, demand: LaneDemand, shares: Sequence[float], found: Sequence[SizingResult]
+) -> Iterator[Settings]:
+    """Yield settings with other chunks around that of those that need the fewest replicas."""
+    fewest = min(s.needed for s in found)
+    alike = [s for s in found if s.needed == fewest]  # only of these is a knee worth its computing
+    best = max(alike, key=lambda s: s.state.replica.knee_rps).settings.batched_tokens
+    yield from _odd(lane, instance, demand, {round(best * share / _TILE_TOKENS) * _TILE_TOKENS for share in shares})
+
+
+def _all_between(lane: LaneSpec, instance: Instance, demand: LaneDemand) -> Iterator[Settings]:
+    """Yield settings with chunks between all powers of two: one is over the ITL, the next too slow for the TTFT."""
+    yield from _odd(lane, instance, demand, {round(chunk * share) for chunk in CHUNKS for share in (1.25, 1.5, 1.75)})
+
+
+def _odd(lane: LaneSpec, instance: Instance, demand: LaneDemand, chunks: Iterable[int]) -> Iterator[Settings]:
+    seqs = lane.launch.max_num_seqs or 1
+    for tokens in sorted(chunks):
+        if tokens in CHUNKS or not CHUNKS[-1] < tokens < CHUNKS[0] or tokens < seqs:
+            continue
+        settings = _settings(lane, instance, demand, tokens)
+        if settings is not None:
+            yield settings
 
 
 def _lent_step_s(sizing: SizingResult) -> float:
@@ -122,7 +179,11 @@ def holds_longest(lane: LaneSpec, demand: LaneDemand, instance: Instance) -> boo
 def _settings(lane: LaneSpec, instance: Instance, demand: LaneDemand, batched_tokens: int) -> Settings | None:
     """Return the largest batch that keeps the ITL promise and a fifth of the KV cache; None where even one does not."""
     share = lane.launch.gpu_memory_utilization or GPU_MEMORY_UTILIZATION
-    kv_tokens = instance.kv_tokens(gpu_memory_utilization=share, max_num_batched_tokens=batched_tokens)
+    kv_tokens = instance.kv_tokens(
+        gpu_memory_utilization=share,
+        max_num_batched_tokens=batched_tokens,
+        max_num_seqs=lane.launch.max_num_seqs or 0,
+    )
     model_len = _model_len(lane, instance, demand, kv_tokens)
     if not model_len:
         return None
@@ -211,23 +272,36 @@ def _rounded_up(tokens: float) -> int:
     return math.ceil(tokens / _CONTEXT_STEP_TOKENS) * _CONTEXT_STEP_TOKENS
 
 
-def _fewest(lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings) -> SizingResult | None:
-    """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas."""
+def _fewest(
+    lane: LaneSpec, instance: Instance, demand: LaneDemand, settings: Settings, *, most: int | None = None
+) -> SizingResult | None:
+    """Return the fewest replicas these settings need: doubling, then bisection; every check eases with replicas.
+
+    None where no number is enough, or more than `most` are needed.
+    """
     replica = replica_model(instance, demand, settings)
+    states: dict[int, OperatingPoint | None] = {}
+
+    def state_of(replicas: int) -> OperatingPoint | None:
+        if replicas not in states:
+            states[replicas] = evaluate(replica, replicas * instance.ranks)
+        return states[replicas]
 
     def is_enough(replicas: int) -> bool:
-        return holds(lane, evaluate(replica, replicas * instance.ranks), replica)
+        return holds(lane, state_of(replicas), replica)
 
-    low, high = 0, 1
+    if most is None and not is_enough(REPLICAS_SEARCHED_MAX):
+        return None
+    low, high = 0, most or 1
     while not is_enough(high):
-        if high >= REPLICAS_SEARCHED_MAX:
+        if most is not None or high >= REPLICAS_SEARCHED_MAX:
             return None
         low, high = high, high * 2
     while high - low > 1:
-        middle = (low + high) // 2
+        # What is known to be enough is rarely far from the fewest: the next settings are alike.
+        middle = high - 1 if most == high else (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
-    state = evaluate(replica, high * instance.ranks)
+    state = state_of(high)
     if state is None:
         raise AssertionError("a count that keeps every promise is not saturated")
-    fewer = failure(lane, evaluate(replica, low * instance.ranks), replica, settings.batch_slots) if low else None
-    return SizingResult(instance=instance, settings=settings, needed=high, state=state, fewer=fewer)
+    return SizingResult(instance=instance, settings=settings, needed=high, state=state)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 from fleetctl.core.plan.replica import OVERHEAD_S
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.core.plan.replica import ReplicaModel, SteadyState
 
-_BISECTIONS = 36
+_PRECISION = 1e-8  # of a quantile, relative
+_NOT_AN_END = 1e-3  # of an interval
+_LEAST_CHANCE = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,29 +31,56 @@ class TtftTail:
     def exceeds(self, limit_s: float) -> float:
         """Return the chance that TTFT is over `limit_s`."""
         left_s = limit_s - OVERHEAD_S
-        return math.fsum([self._wait_exceeds(left_s - p) for p in self.prefill_s]) / len(self.prefill_s)
+        return math.fsum(self._wait_exceeds([left_s - p for p in self.prefill_s])) / len(self.prefill_s)
 
-    def _wait_exceeds(self, slack_s: float) -> float:
-        """Return P(running step + queue > slack), the running step's rest being uniform."""
-        if slack_s <= 0:
-            return 1.0
-        longest, rate = self.running_step_max_s, self.wait_rate
-        inside = min(slack_s, longest)
-        # Over u uniform in (0, longest): certain where u > slack, else the queue must make up slack - u.
-        idle = math.exp(-rate * slack_s)
-        queue = (math.exp(-rate * (slack_s - inside)) - idle) / rate
-        busy = (longest - inside + self.wait_chance * queue) / longest
-        return self.busy_chance * busy + (1.0 - self.busy_chance) * self.wait_chance * idle
+    def _wait_exceeds(self, slacks_s: Sequence[float]) -> list[float]:
+        """Return P(running step + queue > slack) of each slack, the running step's rest being uniform."""
+        longest, rate, chance = self.running_step_max_s, self.wait_rate, self.wait_chance
+        busy_chance, idle_chance = self.busy_chance, (1.0 - self.busy_chance) * chance
+        exp = math.exp
+        found = []
+        for slack_s in slacks_s:  # most of the time of a plan
+            if slack_s <= 0:
+                found.append(1.0)
+                continue
+            # Over u uniform in (0, longest): certain where u > slack, else the queue must make up slack - u.
+            idle = exp(-rate * slack_s)
+            if slack_s < longest:
+                busy = (longest - slack_s + chance * (1.0 - idle) / rate) / longest
+            else:
+                busy = chance * (exp(-rate * (slack_s - longest)) - idle) / rate / longest
+            found.append(busy_chance * busy + idle_chance * idle)
+        return found
 
     def quantile_s(self, fraction: float) -> float:
-        """Return the TTFT not exceeded with this probability."""
+        """Return the TTFT not exceeded with this probability.
+
+        By false position on the chance's logarithm, which is nearly straight in the tail; with a bisection wherever that has
+        not halved the interval, as the chance has steps.
+        """
+        tail = 1.0 - fraction
         low, high = 0.0, 1.0
-        while self.exceeds(high) > 1.0 - fraction:
-            low, high = high, high * 2
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.exceeds(middle) > 1.0 - fraction else (low, middle)
+        over_low, over_high = -math.log(tail), self._log_exceeds(high, tail)
+        while over_high > 0.0:
+            low, over_low = high, over_high
+            high *= 2
+            over_high = self._log_exceeds(high, tail)
+        is_halved = True
+        while high - low > _PRECISION * high:
+            width = high - low
+            share = over_low / (over_low - over_high) if is_halved else 0.5
+            # Never at an end itself, so that the interval shrinks whichever side the root is on.
+            middle = low + width * min(max(share, _NOT_AN_END), 1.0 - _NOT_AN_END)
+            over = self._log_exceeds(middle, tail)
+            if over > 0.0:
+                low, over_low = middle, over
+            else:
+                high, over_high = middle, over
+            is_halved = high - low <= width / 2
         return high
+
+    def _log_exceeds(self, limit_s: float, tail: float) -> float:
+        return math.log(max(self.exceeds(limit_s), _LEAST_CHANCE) / tail)
 
     def wait_quantile_s(self, fraction: float) -> float:
         """Return the queue's own quantile, the running step left out."""
@@ -60,7 +91,8 @@ class TtftTail:
         """Return (running step, queue, prefill) of the requests that take about `ttft_s`; they sum to it less overhead."""
         slack = [ttft_s - OVERHEAD_S - p for p in self.prefill_s]
         band = max(self.running_step_max_s, 1e-3) / 4
-        weights = [max(0.0, self._wait_exceeds(s - band) - self._wait_exceeds(s + band)) for s in slack]
+        before, after = (self._wait_exceeds([s + shift for s in slack]) for shift in (-band, band))
+        weights = [max(0.0, sooner - later) for sooner, later in zip(before, after, strict=True)]
         total = math.fsum(weights)
         if total <= 0.0:
             weights, total = [1.0] * len(slack), float(len(slack))

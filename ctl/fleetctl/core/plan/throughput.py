@@ -24,12 +24,21 @@ _LONGER = 1.1  # lengths are stretched by so much to see what they cost
 def replica_throughput(lane: LaneSpec, result: SizingResult) -> ReplicaThroughput:
     """Return the most that each of the lane's planned replicas carries with every promise kept."""
     replica, ranks = result.state.replica, result.instance.ranks
-    rps = _rps_max(lane, replica, result.needed * ranks)
+    rps = _rps_max(lane, _as_measured(replica), result.needed * ranks)
     return ReplicaThroughput(
         rps=rps * ranks,
         prompt_share=_share(replica, prompt=_LONGER),
         output_share=_share(replica, output=_LONGER),
     )
+
+
+def _as_measured(replica: ReplicaModel) -> ReplicaModel:
+    """Return the replica without the reserve that a plan keeps where nothing says how unevenly requests come.
+
+    Scaling measures that, and staffs what comes less evenly than by Poisson beside this figure (`core/need`).
+    """
+    demand = replica.demand
+    return replica if demand.is_burst_known else replace(replica, demand=replace(demand, burst_cv=1.0))
 
 
 def _rps_max(lane: LaneSpec, replica: ReplicaModel, replicas: int) -> float:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
+from operator import floordiv
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from fleetctl.core.plan.dispersion import UNKNOWN_DISPERSION, is_burst_known
-from fleetctl.core.plan.lane_shares import PREFIX_HIT_MAX, LaneShares, TracedRequest, prefix_hit
+from fleetctl.core.dispersion import UNKNOWN_DISPERSION, is_burst_known
+from fleetctl.core.plan.lane_shares import PREFIX_HIT_MAX, LaneShares, prefix_hit
+from fleetctl.core.plan.lane_traffic import LaneTraffic, taken_by_lane
+from fleetctl.core.plan.traced import TracedRequest, TracedRequests
 from fleetctl.model.workflows import WorkflowKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fleetctl.model.profile import Distribution, Profile, WorkloadSpec
 
@@ -28,9 +31,6 @@ AVERAGE_TO_PEAK = 0.6
 _BUSY_WINDOW_S = 60.0
 _ASKED_FOR = "; clients' max_tokens taken to follow the output lengths"
 _SHARE_MIN = 1e-12  # of all requests; a lane with less has no demand to speak of
-
-
-_WeightedRow = tuple[float, TracedRequest]  # the lane's share of such requests, and one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,9 @@ class LaneDemand:
     source: str  # one clause: where these come from
     workflows: tuple[WorkflowKind, ...] = ()  # whose calls are the lane's, as planned
     objective: float = 0.0  # 0-1, the share of its requests that must be good; 0: their promises' percentiles alone
+    is_burst_known: bool = (
+        True  # False: `burst_cv` is what is planned with where nothing says how unevenly requests come
+    )
 
     @property
     def tokens_per_s(self) -> float:
@@ -89,7 +92,7 @@ def lane_demands(profile: Profile, rows: Sequence[TracedRequest] | None = None) 
     A trace gives lengths, burstiness and the average; `peak_rps` stays the profile's: it scales the trace. Where it says
     which lane a request names, whether it streams or is for batch, and how much of prompts is cached, that is taken too.
     """
-    found = _from_trace(profile, rows) if rows else _from_distributions(profile)
+    found = _from_trace(profile, TracedRequests.of(rows)) if rows else _from_distributions(profile)
     kinds = profile.workflows.kinds if profile.workflows is not None else ()
     objective = profile.objective.fraction
     return {
@@ -134,6 +137,7 @@ def _from_distributions(profile: Profile) -> dict[str, LaneDemand]:
             output=_bounded(profile, name, _weighted(outputs[name]) if shares.by_output and parts else output),
             prefix_hit=_lane_hit(profile, name),
             burst_cv=burst_cv(workload),
+            is_burst_known=is_burst_known(workload),
             average_rps=workload.peak_rps * math.fsum(s[2] for s in parts) * AVERAGE_TO_PEAK,
             source="lognormal through the profile's p50 and p99; average taken as 60 % of the peak"
             + (_ASKED_FOR if shares.by_output else "")
@@ -206,54 +210,44 @@ def _shifted(probability: float, sigma: float) -> float:
     return 1.0 if probability >= 1.0 else NormalDist().cdf(NormalDist().inv_cdf(probability) - sigma)
 
 
-def _from_trace(profile: Profile, rows: Sequence[TracedRequest]) -> dict[str, LaneDemand]:
+def _from_trace(profile: Profile, rows: TracedRequests) -> dict[str, LaneDemand]:
     workload, shares = profile.workload, LaneShares(profile)
-    # A trace that tells what is cached tells it of every request; else each prompt has the profile's share.
-    has_cached = any(row.cached_tokens for row in rows)
-    miss = 1.0 - prefix_hit(profile)
-    lanes: dict[str, list[_WeightedRow]] = {lane.name: [] for lane in profile.lanes}
-    for row in rows:
-        if has_cached:
-            taken_by = shares.of_cached(max(0, row.prompt_tokens - row.cached_tokens), row)
-        else:
-            taken_by = shares.of(row.prompt_tokens * miss, row.output_tokens, row.hints)
-        for name, share in taken_by.items():
-            if share > _SHARE_MIN:
-                lanes[name].append((share, row))
-    busy, average = _peak_and_average(rows)
+    lanes = taken_by_lane(profile, rows, shares)
+    busy, average = _peak_and_average(rows.arrival_s)
     cv = max(workload.burst_cv or 0.0, _inter_arrival_cv(busy))
-    everyone = [(1.0, row) for row in rows]
+    everyone = LaneTraffic.of(rows)
     taken = f"{len(rows):,} trace requests{_untaken_clause(rows, lanes)}"
     demands = {}
     for name, found in lanes.items():
-        rps = workload.peak_rps * math.fsum(share for share, _ in found) / len(rows)
+        rps, known = workload.peak_rps * found.share / len(rows), found if found.requests else everyone
         demands[name] = LaneDemand(
             rps=rps,
-            prompt=_empirical(found or everyone, lambda row: row.prompt_tokens),
-            output=_bounded(profile, name, _empirical(found or everyone, lambda row: row.output_tokens)),
-            prefix_hit=_traced_hit(profile, name, found or everyone) if has_cached else _lane_hit(profile, name),
+            prompt=_empirical(known.prompts),
+            output=_bounded(profile, name, _empirical(known.outputs)),
+            prefix_hit=_traced_hit(profile, name, known) if rows.has_cached else _lane_hit(profile, name),
             burst_cv=cv,
             average_rps=rps * average,
-            source=f"{taken}, {len(found):,} of them this lane's"
-            + ("; prompts cached as the trace says, of a cache that forgets nothing" if has_cached else "")
+            source=f"{taken}, {found.requests:,} of them this lane's"
+            + ("; prompts cached as the trace says, of a cache that forgets nothing" if rows.has_cached else "")
             + (_ASKED_FOR if shares.by_output else "")
             + _bound_clause(profile, name),
         )
     return demands
 
 
-def _untaken_clause(rows: Sequence[TracedRequest], lanes: dict[str, list[_WeightedRow]]) -> str:
+def _untaken_clause(rows: TracedRequests, lanes: Collection[str]) -> str:
     """Return how many requests name a lane that there is none of: the gateway refuses them, so they are no demand."""
-    unknown = sum(bool(row.hints.lane) and row.hints.lane not in lanes for row in rows)
+    counts = Counter(rows.hint_of)
+    unknown = sum(counts[place] for place, hints in enumerate(rows.hints) if hints.lane and hints.lane not in lanes)
     return f" ({unknown:,} name no lane of the profile and are refused)" if unknown else ""
 
 
-def _traced_hit(profile: Profile, lane: str, rows: Sequence[_WeightedRow]) -> float:
+def _traced_hit(profile: Profile, lane: str, found: LaneTraffic) -> float:
     """Return the share of a lane's prompt tokens that its trace says are cached."""
     if profile.lane(lane).launch.prefix_caching is False:
         return 0.0
-    cached = math.fsum(share * min(row.cached_tokens, row.prompt_tokens) for share, row in rows)
-    return min(cached / math.fsum(share * row.prompt_tokens for share, row in rows), PREFIX_HIT_MAX)
+    prompts = math.fsum(tokens * share for tokens, share in found.prompts.items())
+    return min(found.cached_tokens / prompts, PREFIX_HIT_MAX)
 
 
 def _bounded(profile: Profile, lane: str, output: Lengths) -> Lengths:
@@ -267,9 +261,9 @@ def _bound_clause(profile: Profile, lane: str) -> str:
     return "" if most is None else f"; no answer longer than generation.max_tokens ({most:,})"
 
 
-def _empirical(rows: Sequence[_WeightedRow], tokens: Callable[[TracedRequest], int]) -> Lengths:
-    """Return the weighted quantiles of the rows' lengths at the middle of each of POINTS equal shares."""
-    return _weighted((max(1, tokens(row)), share) for share, row in rows)
+def _empirical(lengths: Mapping[int, float]) -> Lengths:
+    """Return the weighted quantiles of lengths at the middle of each of POINTS equal shares."""
+    return _weighted((max(1, tokens), share) for tokens, share in lengths.items())
 
 
 def _weighted(lengths: Iterable[tuple[float, float]]) -> Lengths:
@@ -280,14 +274,14 @@ def _weighted(lengths: Iterable[tuple[float, float]]) -> Lengths:
     return Lengths(points=tuple(float(ascending[bisect_right(passed, m, hi=len(passed) - 1)][0]) for m in middles))
 
 
-def _peak_and_average(rows: Sequence[TracedRequest]) -> tuple[list[float], float]:
+def _peak_and_average(times_s: Sequence[float]) -> tuple[Sequence[float], float]:
     """Return the arrivals of the busiest minute, and the mean minute as a share of it."""
-    minutes: dict[int, list[float]] = {}
-    for arrival_s, *_ in rows:
-        minutes.setdefault(int(arrival_s // _BUSY_WINDOW_S), []).append(arrival_s)
-    busy = max(minutes.values(), key=len)
-    spanned = max(minutes) - min(minutes) + 1
-    return sorted(busy), len(rows) / spanned / len(busy)
+    minutes = Counter(map(floordiv, times_s, repeat(_BUSY_WINDOW_S)))
+    busiest = max(minutes, key=lambda minute: minutes[minute])
+    begins = bisect_left(times_s, busiest, key=lambda at: at // _BUSY_WINDOW_S)
+    busy = times_s[begins : begins + minutes[busiest]]
+    spanned = int(max(minutes)) - int(min(minutes)) + 1
+    return busy, len(times_s) / spanned / len(busy)
 
 
 def _inter_arrival_cv(arrivals: Sequence[float]) -> float:

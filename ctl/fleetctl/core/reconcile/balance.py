@@ -27,17 +27,20 @@ from fleetctl.core.reconcile.lane_state import (
     capacity_if_shadow,
     capacity_of,
     over_requested,
+    unsettled_of,
     with_memory,
     with_steps,
 )
 from fleetctl.core.reconcile.late import late_note
-from fleetctl.core.reconcile.limits import backoff_s, early_death_backoff_s, has_proven_itself, since_s
+from fleetctl.core.reconcile.launch_backoff import launch_backoff, start_backoff
+from fleetctl.core.reconcile.limits import has_proven_itself
 from fleetctl.core.reconcile.markets import (
     MarketChoice,
     next_market,
     substitutes,
 )
-from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep, altered
+from fleetctl.core.reconcile.restart import returning
 from fleetctl.core.reconcile.rolling import canary_launches, drain_superseded, supersede
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import AdmitReplica, DrainReplica, LaneMemory, LaunchReplica, MarkGone, StopReplica
@@ -47,6 +50,7 @@ from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from fleetctl.core.reconcile.headroom import Headroom, ReplicaNeed
 
@@ -62,7 +66,7 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = with_memory(lane, _count_failures(lane, context))
     lane = with_memory(lane, _count_early_deaths(lane, context))
     lane, notes = _drain_requested(lane, context, headroom)
-    lane, rolling = supersede(lane, headroom, need=_next_need(lane))
+    lane, rolling = supersede(lane, headroom, need_of=_next_need)
     undecided = lane
     lane = lane if lane.frozen else _drainexcess(lane, context)
     lane, waiting = drain_noticed(lane, context)
@@ -71,15 +75,17 @@ def balance(lane: LaneState, context: ReconcileContext, headroom: Headroom) -> L
     lane = drain_superseded(lane, context)
     notes += rolling + waiting + slow + held + late_note(lane, context.now)
     decided = _launch_lacking(lane, context, headroom, notes)
-    return _with_canaries(lane, context, replace(decided, lacks_room=bool(rolling) and not _room_comes(lane, headroom)))
+    if rolling and not _room_comes(lane, headroom):
+        decided = replace(decided, lacks_room=True)
+    return _with_canaries(lane, context, decided)
 
 
 def _room_comes(lane: LaneState, headroom: Headroom) -> bool:
     return headroom.frees(_next_need(lane))
 
 
-def _next_need(lane: LaneState) -> ReplicaNeed:
-    return need_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market)
+def _next_need(lane: LaneState, *, preempts: bool = False) -> ReplicaNeed:
+    return need_of(lane.plan, next_market(lane, _on_demand(capacity_of(lane))).market, preempts=preempts)
 
 
 def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDecision) -> LaneDecision:
@@ -93,7 +99,7 @@ def _with_canaries(lane: LaneState, context: ReconcileContext, decided: LaneDeci
     # A refused order is the lane's failure, whoever was to be ordered: its next launch of any kind waits. That replicas of
     # the revision before die early says nothing of this one.
     own = lane.rolling.canary_wait_s, f"{lane.rolling.canary_failures} failed canaries in a row"
-    wait_s, what = max(own, _start_backoff(lane.memory, context))
+    wait_s, what = max(own, start_backoff(lane.memory, context))
     if launches and wait_s > 0:
         # The headroom stays claimed meanwhile, as for the lane's own launches.
         text = f"{what}: the next in {format_duration(wait_s)}"
@@ -115,11 +121,15 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
     """
     before = forget_earlier(lane.memory, generation=context.generation)
     since = [instant for instant in (before.last_failure, context.changed_at) if instant is not None]
-    own = [o for o in lane.steps if lane.rolling is None or o.id not in lane.rolling.canaries]
+    own = [o for o in unsettled_of(lane) if lane.rolling is None or o.id not in lane.rolling.canaries]
     failed = [o for o in own if o.failed_start and all(o.replica.record.requested_at >= at for at in since)]
     if failed or lane.refused:
         memory = replace(
-            before, failures=before.failures + 1, last_failure=context.now, failed_generation=context.generation
+            before,
+            failures=before.failures + 1,
+            last_failure=context.now,
+            failed_generation=context.generation,
+            refused=lane.refused,
         )
         return note_fault(
             memory,
@@ -129,7 +139,12 @@ def _count_failures(lane: LaneState, context: ReconcileContext) -> LaneMemory:
         )
     if any(isinstance(o.action, AdmitReplica) for o in own):
         return replace(
-            before, failures=0, last_failure=None, engine_fault=None, served_as=launch_digest(lane.spec, lane.plan)
+            before,
+            failures=0,
+            last_failure=None,
+            refused="",
+            engine_fault=None,
+            served_as=launch_digest(lane.spec, lane.plan),
         )
     return before
 
@@ -140,14 +155,18 @@ def _count_early_deaths(lane: LaneState, context: ReconcileContext) -> LaneMemor
     It ends with a replica ordered since that proves itself; becoming ready is not enough.
     """
     since = lane.memory.last_early_death
-    later_ones = [o for o in lane.steps if since is None or o.replica.record.requested_at >= since]
-    if any(_is_early_death(o, context) for o in later_ones):
+    if any(_is_early_death(o, context) for o in _requested_since(unsettled_of(lane), since)):
         return replace(lane.memory, early_deaths=lane.memory.early_deaths + 1, last_early_death=context.now)
     if lane.memory.early_deaths and any(
-        o.state is ReplicaState.READY and has_proven_itself(o.replica.record, context.now) for o in later_ones
+        o.state is ReplicaState.READY and has_proven_itself(o.replica.record, context.now)
+        for o in _requested_since(lane.steps, since)
     ):
         return replace(lane.memory, early_deaths=0, last_early_death=None)
     return lane.memory
+
+
+def _requested_since(steps: Iterable[ReplicaStep], since: datetime | None) -> list[ReplicaStep]:
+    return [o for o in steps if since is None or o.replica.record.requested_at >= since]
 
 
 def _is_early_death(step: ReplicaStep, context: ReconcileContext) -> bool:
@@ -159,37 +178,22 @@ def _is_early_death(step: ReplicaStep, context: ReconcileContext) -> bool:
     return is_death and was_ready and notice_of(replica) is None and not has_proven_itself(replica.record, context.now)
 
 
-def _backoff(lane: LaneState, context: ReconcileContext) -> tuple[float, str]:
-    """Return how long the lane's next launch still waits, and what for; the first early death makes none wait."""
-    memory = lane.memory
-    starts, failed = _start_backoff(memory, context)
-    serves = any(o.state is ReplicaState.READY for o in lane.steps)
-    deaths_s = early_death_backoff_s(memory.early_deaths, boot_s=lane.boot_s, serves=serves)
-    deaths = deaths_s - since_s(memory.last_early_death, context.now)
-    if deaths > starts:
-        return deaths, f"{memory.early_deaths} in a row died soon after they were ready"
-    return starts, failed
-
-
-def _start_backoff(memory: LaneMemory, context: ReconcileContext) -> tuple[float, str]:
-    """Return how long the launch after a failed start, or a refused order, still waits, and what for."""
-    starts = backoff_s(memory.failures) - since_s(memory.last_failure, context.now)
-    return starts, f"{memory.failures} failed starts in a row"
-
-
 def _drain_requested(
     lane: LaneState, context: ReconcileContext, headroom: Headroom
 ) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain what a person asked to drain; the lane's last one in rotation waits for its replacement."""
-    leaving = [o for o in lane.steps if _awaits_drain(o) and o.state is o.replica.record.state is ReplicaState.READY]
+    awaiting = [o for o in unsettled_of(lane) if _awaits_drain(o)]
+    if not awaiting:
+        return lane, ()
+    leaving = [o for o in awaiting if o.state is o.replica.record.state is ReplicaState.READY]
     serving = [o for o in leaving if o.id not in context.surging]
     held, held_notes = held_by_surge(lane, [o for o in leaving if o.id in context.surging])
     others = sum(o.state is ReplicaState.READY and not _awaits_drain(o) for o in lane.steps)
     waits = serving[:1] if serving and not others and _replacement_may_come(lane, headroom) else []
     changed = [
         way_out(o, context, ReasonCode.OPERATOR, "drain asked for by a person")
-        for o in lane.steps
-        if _awaits_drain(o) and o not in waits and o not in held
+        for o in awaiting
+        if o not in waits and o not in held
     ]
     notes = tuple(
         ReasonCode.LAST_IN_ROTATION.because(
@@ -197,7 +201,7 @@ def _drain_requested(
         )
         for o in waits
     )
-    return with_steps(lane, [replace(o, origin=Origin.OPERATOR) for o in changed]), notes + held_notes
+    return with_steps(lane, [altered(o, origin=Origin.OPERATOR) for o in changed]), notes + held_notes
 
 
 def _awaits_drain(step: ReplicaStep) -> bool:
@@ -209,7 +213,7 @@ def _replacement_may_come(lane: LaneState, headroom: Headroom) -> bool:
     if lane.target.wanted == 0 or lane.memory.failures >= _FAILURES_BEFORE_DRAINING_ANYWAY:
         return False
     coming = bool(capacity_of(lane))
-    return coming or not headroom.refusal(_next_need(lane))
+    return coming or not headroom.refusal(_next_need(lane, preempts=lane.rolling is None))
 
 
 def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
@@ -223,7 +227,7 @@ def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
         way_out(o, context, ReasonCode.REPLICA_EXCESS, f"one too many: {lane.target.reason}{fallback_note(lane, o)}")
         for o in order
     ]
-    requested = [replace(o, origin=Origin.OPERATOR) for o in changed[:over]]
+    requested = [altered(o, origin=Origin.OPERATOR) for o in changed[:over]]
     memory = replace(lane.memory, requested=max(0, lane.memory.requested - len(requested)))
     return with_steps(replace(lane, memory=memory), [*requested, *changed[len(requested) :]])
 
@@ -231,7 +235,7 @@ def _drainexcess(lane: LaneState, context: ReconcileContext) -> LaneState:
 def _launch_lacking(
     lane: LaneState, context: ReconcileContext, headroom: Headroom, notes: tuple[Reason, ...]
 ) -> LaneDecision:
-    acted, shadowed = _lacking(lane)
+    acted, shadowed = _lacking(lane, context.now)
     launches, headroom, refusals = _plan_launches(lane, headroom, acted, shadowed)
     if not launches and not refusals:
         lane, launches, headroom = _give_back(lane, context, headroom)
@@ -244,16 +248,18 @@ def _launch_lacking(
         )
     if launches and is_final(lane.memory, generation=context.generation):
         return _decided(lane, [], headroom, (*notes, ReasonCode.START_IMPOSSIBLE.because(why_final(lane.memory))))
-    wait_s, what = _backoff(lane, context)
+    wait_s, what = launch_backoff(lane, context)
     if launches and wait_s > 0:
         # The headroom stays claimed while this lane waits: another lane's launch must not take its place.
-        note = f"{what}: the next in {format_duration(wait_s)}"
-        last = lane.memory.engine_fault.line if lane.memory.engine_fault else lane.refused
-        why = f"; {last}" if last else ""
-        return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(note + why)))
+        text = f"{what}: the next in {format_duration(wait_s)}"
+        text += f"; {lane.memory.engine_fault.line}" if lane.memory.engine_fault else ""
+        refused = lane.memory.refused
+        why = (ReasonCode.OFFERING_UNOBTAINABLE.because(refused),) if refused else ()
+        return _decided(lane, [], headroom, (*notes, ReasonCode.START_BACKOFF.because(text), *why))
     is_refused = any(reason.code is ReasonCode.LAUNCH_BLOCKED for reason in refusals)
     is_capped = is_refused and not _room_comes(lane, headroom)
-    return replace(_decided(lane, launches, headroom, notes + refusals), is_capped=is_capped)
+    decided = _decided(lane, launches, headroom, notes + refusals)
+    return replace(decided, is_capped=True) if is_capped else decided
 
 
 def _give_back(
@@ -261,7 +267,7 @@ def _give_back(
 ) -> tuple[LaneState, list[LaunchReplica], Headroom]:
     """Return the spot replicas ordered in place of on-demand fallbacks, as far as the caps leave room for both."""
     is_held_back = bool(lane.blocked or lane.frozen) or is_final(lane.memory, generation=context.generation)
-    if is_held_back or _backoff(lane, context)[0] > 0:
+    if is_held_back or launch_backoff(lane, context)[0] > 0:
         return lane, [], headroom
     after, launches = substitutes(lane, capacity_of(lane), context)
     need = need_of(lane.plan, Market.SPOT)
@@ -292,7 +298,8 @@ def _plan_launches(
         is_below = on_demand < lane.plan.on_demand
         choice = choices.get(is_below) or choices.setdefault(is_below, next_market(lane, on_demand))
         market = choice.market
-        need = need_of(lane.plan, market)
+        # Nobody is preempted for a rollout: it replaces one by one where there is no room for one more.
+        need = need_of(lane.plan, market, preempts=lane.rolling is None)
         refusal = left.refusal(need)
         if refusal:
             return (
@@ -303,6 +310,8 @@ def _plan_launches(
         if left.is_coming(need):
             held += 1
         else:
+            if preemption := left.preemption_note(need):
+                choice = replace(choice, reason="; ".join(filter(None, (choice.reason, preemption))))
             launches.append(_launch(lane, choice, leaving, late, have=len(have), shadow=number >= acted))
         on_demand += market is Market.ON_DEMAND
         left = left.without(need)
@@ -312,9 +321,9 @@ def _plan_launches(
     return launches, headroom, (ReasonCode.MACHINE_AWAITED.because(text),) if held else ()
 
 
-def _lacking(lane: LaneState) -> tuple[int, int]:
+def _lacking(lane: LaneState, now: datetime) -> tuple[int, int]:
     """Return how many to launch, and how many more shadow mode would only journal."""
-    lacking = max(0, lane.target.wanted - len(capacity_of(lane)))
+    lacking = max(0, lane.target.wanted - len(capacity_of(lane)) - returning(lane, now))
     if not lane.shadow:
         return lacking, 0
     # A person's drain orders its replacement too.
@@ -324,7 +333,7 @@ def _lacking(lane: LaneState) -> tuple[int, int]:
 
 
 def _drained_by_operator(lane: LaneState) -> list[ReplicaStep]:
-    return [o for o in lane.steps if o.replica.record.drain_requested and o.state.is_live]
+    return [o for o in unsettled_of(lane) if o.replica.record.drain_requested and o.state.is_live]
 
 
 def _unreplaced(lane: LaneState) -> list[ReplicaStep]:
@@ -364,7 +373,7 @@ def _decided(
 
 
 def _on_demand(steps: Iterable[ReplicaStep]) -> int:
-    return sum(o.replica.record.market is Market.ON_DEMAND for o in steps)
+    return sum([o.replica.record.market is Market.ON_DEMAND for o in steps])
 
 
 def _is_leaving(step: ReplicaStep, *, is_frozen: bool) -> bool:

@@ -7,15 +7,14 @@ the gateway hears nothing from are no choice, and are not bounded: waiting would
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.core.changed import changed
 from fleetctl.core.disruption import scale_down_order
-from fleetctl.core.reconcile.lane_state import LaneState, with_memory, with_steps
+from fleetctl.core.reconcile.lane_state import LaneState, unsettled_of, with_memory, with_steps
 from fleetctl.core.reconcile.limits import GATEWAY_FAILURES_MAX, UNHEALTHY_AFTER_S
-from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep
+from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep, altered
 from fleetctl.model.decision import DrainReplica, LaneMemory
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -55,10 +54,10 @@ def hold_doubtful(
     """
     found = list(steps)
     notes: dict[str, tuple[Reason, ...]] = {}
-    doubtful = [o for o in found if is_doubtful(o)]
+    doubtful = [o for o in found if not o.is_settled and is_doubtful(o)]
     for lane in sorted({o.replica.record.lane for o in doubtful}):
         ready = sum(o.replica.record.state is ReplicaState.READY and o.replica.record.lane == lane for o in found)
-        memory = context.memory.lanes.get(lane, LaneMemory())
+        memory = context.memory.lane(lane)
         held = [o.id for o in doubtful if o.replica.record.lane == lane][may_leave(memory, ready, context.now) :]
         if held:
             found = [_staying(o) if o.id in held else o for o in found]
@@ -78,8 +77,8 @@ def is_doubtful(step: ReplicaStep) -> bool:
 
 def paced(before: LaneState, after: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:
     """Return the lane with no more leaving by choice than may; the rest stays for now. `before`: nobody had been chosen."""
-    leaving = {o.id: o for o in after.steps if _leaves_by_choice(o)}
-    doubtful = sum(is_doubtful(o) for o in before.steps)
+    leaving = {o.id: o for o in unsettled_of(after) if _leaves_by_choice(o)}
+    doubtful = sum(is_doubtful(o) for o in unsettled_of(before))
     if after.shadow or (not leaving and not doubtful):
         return after, ()
     if after.target.code is ReasonCode.OPERATOR:  # a person's count is not the controller's choice
@@ -107,4 +106,4 @@ def _lately(memory: LaneMemory, now: datetime) -> tuple[datetime, ...]:
 
 
 def _staying(step: ReplicaStep) -> ReplicaStep:
-    return replace(step, state=ReplicaState.READY, action=None, failed_start=False, origin=Origin.FACT)
+    return altered(step, state=ReplicaState.READY, action=None, failed_start=False, origin=Origin.FACT)

@@ -36,16 +36,19 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     actions: list[AnyAction] = [o.action for o in steps if o.action is not None]
     actions += stop_orphaned_nodes(observation, context)
     left = sum(step.state.is_live for step in steps)
-    if left == 0 and observation.gateway_alive:
+    # Who starts them ends them too, once the fleet is forgotten: ended one by one they would come again.
+    ends_gateways = left == 0 and not observation.gateways_are_remote
+    if ends_gateways and observation.gateway_alive:
         actions.append(StopGateway(code=ReasonCode.FLEET_DOWN, reason=_NONE_LEFT))
-    if left == 0:
+    if ends_gateways:
         others = (each for each in observation.gateways if each.number > 1 and each.is_alive)
         actions += [StopGateway(code=ReasonCode.FLEET_DOWN, reason=_NONE_LEFT, number=each.number) for each in others]
     is_settled = not live and not observation.orphaned_nodes
     verification = _verify(observation, context) if is_settled else _Verification()
     shared = teardown_shared(observation, context.now, no_node_left=verification.is_over)
     actions += shared.actions
-    is_down = verification.is_over and not observation.is_any_gateway_alive and not shared.reasons
+    serves = observation.is_any_gateway_alive and not observation.gateways_are_remote
+    is_down = verification.is_over and not serves and not shared.reasons
     if is_down and verification.fault:
         actions.append(LeaveUnverified(code=ReasonCode.UNVERIFIED, reason=verification.fault))
     reasons = _reasons(desired, steps, observation, left)

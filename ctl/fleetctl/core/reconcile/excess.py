@@ -5,25 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import notice_code, notice_of, scale_down_order
-from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, with_steps
+from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, ready_in, unsettled_of, with_steps
 from fleetctl.core.reconcile.lifecycle import drain, stop
 from fleetctl.core.reconcile.markets import fallbacks, may_use_spot, replaces_none, substituting
 from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
+from fleetctl.core.reconcile.replica_step import unsettled
 from fleetctl.core.reconcile.slow import slow_reason
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
     from fleetctl.model.reason import Reason
 
 
 def excess(lane: LaneState, *, at_least: int) -> list[ReplicaStep]:
     """Return what goes, in order: all over the target but what is to take a fallback's place once it is ready."""
-    left = capacity_of(lane)
+    left: Sequence[ReplicaStep] = capacity_of(lane)
     # An order on its way cannot be called back: what it will bring goes then, not what serves now.
-    pending = sum(o.state is ReplicaState.PENDING for o in left)
+    pending = sum(o.state is ReplicaState.PENDING for o in unsettled(left))
     most = lane.target.wanted + _held_surge(lane)
     if len(left) - most - pending <= 0 and at_least <= 0:
         return []
@@ -42,7 +45,7 @@ def _held_surge(lane: LaneState) -> int:
     return lane.rolling.max_surge if lane.rolling is not None and lane.rolling.is_held else 0
 
 
-def _in_order(lane: LaneState, capacity: list[ReplicaStep]) -> list[ReplicaStep]:
+def _in_order(lane: LaneState, capacity: Sequence[ReplicaStep]) -> list[ReplicaStep]:
     """Return who goes first: nobody who serves and is wanted before what does not serve yet.
 
     At the lane's maximum a fallback that serves outlasts what starts in nobody's place.
@@ -62,7 +65,9 @@ def _in_order(lane: LaneState, capacity: list[ReplicaStep]) -> list[ReplicaStep]
 
 def held_by_surge(lane: LaneState, leaving: list[ReplicaStep]) -> tuple[list[ReplicaStep], tuple[Reason, ...]]:
     """Return who of those that leave a cordoned node or zone serves on, as nobody does in its stead yet, and the notes."""
-    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    if not leaving:
+        return [], ()
+    ready = ready_in(lane)
     spare = max(0, len(leaving) - max(0, lane.target.wanted - ready))
     notes = tuple(
         ReasonCode.CORDONED.because(f"{o.id} leaves once another serves in its stead; {ready} elsewhere ready")
@@ -80,10 +85,12 @@ def fallback_note(lane: LaneState, step: ReplicaStep) -> str:
 def drain_noticed(lane: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain those whose node is taken as far as others serve in their stead; the rest serve until shortly before."""
     noticed = sorted(
-        (o for o in lane.steps if serves_under_notice(o)),
+        (o for o in unsettled_of(lane) if serves_under_notice(o)),
         key=lambda o: (leaves_rotation_at(o.replica, context) or context.now, o.id),
     )
-    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    if not noticed:
+        return lane, ()
+    ready = ready_in(lane)
     spare = max(0, len(noticed) - max(0, lane.target.wanted - ready))
     why = f", and {ready} others serve"
     drained = [
@@ -102,8 +109,10 @@ def serves_under_notice(step: ReplicaStep) -> bool:
 
 def drain_slow(lane: LaneState, context: ReconcileContext) -> tuple[LaneState, tuple[Reason, ...]]:
     """Drain those that stay slow as far as others serve in their stead; nobody but a few probes is sent to the rest."""
-    slow = [(o, reason) for o in lane.steps if (reason := why_slow(o)) is not None]
-    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    slow = [(o, reason) for o in unsettled_of(lane) if (reason := why_slow(o)) is not None]
+    if not slow:
+        return lane, ()
+    ready = ready_in(lane)
     spare = max(0, len(slow) - max(0, lane.target.wanted - ready))
     drained = [
         drain(

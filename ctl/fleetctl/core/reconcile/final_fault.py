@@ -33,7 +33,7 @@ def forget_earlier(memory: LaneMemory, *, generation: int) -> LaneMemory:
     """Return the memory without the failed starts of an earlier record of the fleet: a new one is what was mended."""
     if memory.failed_generation in (0, generation):
         return memory
-    return replace(memory, failures=0, last_failure=None, failed_generation=0, engine_fault=None)
+    return replace(memory, failures=0, last_failure=None, refused="", failed_generation=0, engine_fault=None)
 
 
 def is_final(memory: LaneMemory, *, generation: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,13 +20,15 @@ from fleetctl.core.overload import StepDecision, decide_step
 from fleetctl.core.placement import possible_offerings
 from fleetctl.core.plan.launch_identity import launch_digest
 from fleetctl.core.reconcile.balance import balance
+from fleetctl.core.reconcile.decided_lane import DecidedLane, LaneAim, inputs_of, ladder_code, reasons_of
 from fleetctl.core.reconcile.disruption_limit import hold_doubtful
 from fleetctl.core.reconcile.down import take_down
 from fleetctl.core.reconcile.freeze import held_still
 from fleetctl.core.reconcile.gateways import keep_gateways
 from fleetctl.core.reconcile.headroom import Headroom, headroom_left
-from fleetctl.core.reconcile.lane_report import LaneReport, report_lane
-from fleetctl.core.reconcile.lane_state import LaneDecision, LaneState, MarketView, with_order
+from fleetctl.core.reconcile.health import probe_reasons
+from fleetctl.core.reconcile.lane_report import report_lane
+from fleetctl.core.reconcile.lane_state import LaneRolling, LaneState, MarketView, with_order
 from fleetctl.core.reconcile.late import late_ids
 from fleetctl.core.reconcile.lifecycle import drain, next_step, stop
 from fleetctl.core.reconcile.limits import UNHEALTHY_MAX, later
@@ -36,46 +38,30 @@ from fleetctl.core.reconcile.out_of_stock import given_up
 from fleetctl.core.reconcile.provider import launches_blocked, provider_reasons, store_reasons
 from fleetctl.core.reconcile.reassign import reassign
 from fleetctl.core.reconcile.rejected import rejected_options
-from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep, altered, unsettled
 from fleetctl.core.reconcile.rollout import Rolled, roll
 from fleetctl.core.reconcile.shared import prepare_shared
 from fleetctl.core.reconcile.update_memory import update_memory
-from fleetctl.core.scaling import Scaling, Target, target
+from fleetctl.core.scaling import Scaling, target
 from fleetctl.model.decision import (
     AnyAction,
     Decision,
-    LaneMemory,
     MarkBooting,
     Memory,
     SetStep,
 )
 from fleetctl.model.desired import DesiredPhase
-from fleetctl.model.profile import CapacitySpec, Mode
-from fleetctl.model.reason import Reason, ReasonCode
-from fleetctl.model.replica import ReplicaState
+from fleetctl.model.profile import Mode
+from fleetctl.model.reason import ReasonCode
+from fleetctl.model.replica import ENDED_STATES, ReplicaState
 from fleetctl.model.subject import FLEET, GATEWAY, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from fleetctl.model.desired import Desired, Overrides, Terms
+    from fleetctl.model.desired import Desired, Terms
     from fleetctl.model.observation import Observation, ObservedReplica
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaneAim:
-    ladder: StepDecision
-    target: Target
-    report: LaneReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaneResult:
-    view: LaneView
-    aim: _LaneAim
-    state: LaneState
-    decided: LaneDecision
 
 
 def reconcile(
@@ -86,8 +72,8 @@ def reconcile(
     Pure: the same arguments give the same answer, whatever the order of the replicas. Idempotent: asked about the state its own
     actions lead to, it returns none. With another `scaling` it is another policy, whose every other part stays.
     """
-    seen = with_drains(observation.replicas, desired.overrides)
-    observation = replace(observation, replicas=tuple(sorted(seen, key=_age)))
+    seen = _by_age(with_drains(observation.replicas, desired.overrides))
+    observation = changed(observation, replicas=seen)
     memory = learned(update_memory(observation, memory, now), observation, now)
     context = ReconcileContext(
         now=now,
@@ -96,7 +82,10 @@ def reconcile(
         control=desired.profile.control,
         memory=memory,
         listing_ok=observation.listing_ok,
+        is_going_down=desired.phase is DesiredPhase.DOWN,
+        restarts=desired.overrides.restarts,
         surging=surging(observation.replicas, desired.overrides),
+        offerings_grown_at=observation.offerings_grown_at,
         stop_deadline_s=observation.stop_deadline_s,
         stall_limits_s=stall_limits_s(desired.profile) if observation.gateway is not None else {},
         e2e_s_p99=e2e_s_p99(desired.plan, observation),
@@ -106,12 +95,14 @@ def reconcile(
     return _keep_up(desired, observation, context, scaling)
 
 
-def _age(replica: ObservedReplica) -> tuple[datetime, int, str]:
-    return (replica.record.created_at, len(replica.record.id), replica.record.id)
+def _by_age(replicas: tuple[ObservedReplica, ...]) -> tuple[ObservedReplica, ...]:
+    records = [replica.record for replica in replicas]
+    ages = [(record.created_at, len(record.id), record.id) for record in records]
+    return tuple([replicas[place] for _, place in sorted(zip(ages, range(len(ages)), strict=True))])
 
 
 def _keep_up(desired: Desired, observation: Observation, context: ReconcileContext, scaling: Scaling) -> Decision:
-    taken = [next_step(r, context) for r in observation.replicas if r.record.state.is_live]
+    taken = [next_step(r, context) for r in observation.replicas if r.record.state not in ENDED_STATES]
     steps, held = hold_doubtful(taken, context)
     steps = given_up(desired, observation, steps, cordoned=cordoned_zones(desired.overrides))
     rolled = roll(desired, observation, context, steps)
@@ -121,9 +112,11 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
     # The caps count what is really there: in shadow mode nothing leaves because the controller wants it to.
     headroom = headroom_left(
         desired.profile.capacity,
-        (_as_done(o, desired) for o in steps),
+        steps if desired.profile.control.mode is not Mode.SHADOW else [_as_shadowed(o) for o in steps],
         lanes=desired.plan.lanes,
+        specs=desired.profile.lanes,
         orphaned=orphaned_cost(observation.orphaned_nodes, desired.plan),
+        offerings=observation.offerings,
         digests={spec.name: launch_digest(spec, desired.plan.lane(spec.name)) for spec in desired.profile.lanes},
     )
     results = _lanes(rolled, observation, context, steps, headroom, scaling)
@@ -149,16 +142,22 @@ def _keep_up(desired: Desired, observation: Observation, context: ReconcileConte
             rollout=rolled.after({name: result.decided for name, result in results.items()}, retired),
             unhealthy_count=_unhealthy_count(memory, steps, desired),
         ),
-        requeue_at=_look_again(observation, context),
+        requeue_at=_look_again(unsettled(steps), context),
         reasons={
             **{
-                Subject.lane(name): (*_reasons(desired, result), *held.get(name, ()))
+                Subject.lane(name): (*reasons_of(result, desired.profile.control.mode), *held.get(name, ()))
                 for name, result in results.items()
             },
             GATEWAY: gateway_reasons,
-            FLEET: (*store_reasons(observation), *provider_reasons(observation), *shared.reasons, *rolled.reasons),
+            FLEET: (
+                *store_reasons(observation),
+                *provider_reasons(observation),
+                *probe_reasons(observation),
+                *shared.reasons,
+                *rolled.reasons,
+            ),
         },
-        inputs={name: _inputs(result) for name, result in results.items()},
+        inputs={name: inputs_of(result) for name, result in results.items()},
     )
 
 
@@ -167,8 +166,9 @@ def _unhealthy_count(memory: Memory, steps: list[ReplicaStep], desired: Desired)
     if desired.profile.control.mode is Mode.SHADOW:
         return memory.unhealthy_count
     known = memory.unhealthy_count
-    to_recover = [o.id for o in steps if isinstance(o.action, MarkBooting) and o.origin is Origin.CONTROLLER]
-    for_good = [o.id for o in steps if o.action is not None and o.action.code is ReasonCode.UNHEALTHY_AGAIN]
+    acting = [o for o in steps if o.action is not None]
+    to_recover = [o.id for o in acting if isinstance(o.action, MarkBooting) and o.origin is Origin.CONTROLLER]
+    for_good = [o.id for o in acting if o.action is not None and o.action.code is ReasonCode.UNHEALTHY_AGAIN]
     counted = {rid: known.get(rid, 0) + 1 for rid in to_recover}
     return known | counted | {rid: max(known.get(rid, 0), UNHEALTHY_MAX) for rid in for_good}
 
@@ -177,17 +177,15 @@ def _retire(step: ReplicaStep, context: ReconcileContext) -> ReplicaStep:
     """Return the way out of a replica whose lane the profile no longer has; a person's order, so not held back."""
     reason = f"lane {step.replica.record.lane} is no longer in the profile"
     if not step.state.counts_as_capacity or step.state is ReplicaState.PENDING:
-        return replace(step, origin=Origin.OPERATOR)
+        return altered(step, origin=Origin.OPERATOR)
     if step.replica.record.state is ReplicaState.READY:
-        return replace(drain(step.replica, context, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
-    return replace(stop(step.replica, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
+        return altered(drain(step.replica, context, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
+    return altered(stop(step.replica, ReasonCode.LANE_REMOVED, reason), origin=Origin.OPERATOR)
 
 
-def _as_done(step: ReplicaStep, desired: Desired) -> ReplicaStep:
-    """Return the step as it will really be: in shadow mode the controller's own steps are not taken."""
-    if desired.profile.control.mode is Mode.SHADOW and step.origin is Origin.CONTROLLER:
-        return replace(step, state=step.replica.record.state)
-    return step
+def _as_shadowed(step: ReplicaStep) -> ReplicaStep:
+    """Return the step as it will really be in shadow mode: the controller's own are not taken."""
+    return altered(step, state=step.replica.record.state) if step.origin is Origin.CONTROLLER else step
 
 
 def _lanes(
@@ -197,7 +195,7 @@ def _lanes(
     steps: list[ReplicaStep],
     headroom: Headroom,
     scaling: Scaling,
-) -> dict[str, _LaneResult]:
+) -> dict[str, DecidedLane]:
     """Return every lane's answer; lanes people wait on come first where the caps leave little."""
     desired = rolled.desired
     specs = desired.profile.lanes
@@ -210,23 +208,29 @@ def _lanes(
         spec.name: _aim(views[spec.name], scaling, desired.overrides.freeze_of(spec.name), observation, gateway_age_s)
         for spec in specs
     }
+    market, blocked = _market(observation, context, headroom, desired), launches_blocked(observation, context.now)
     states = {
-        name: replace(
-            _lane_state(views[name], aims[name], context, observation, headroom.capacity, desired.overrides),
+        name: _lane_state(
+            view,
+            aims[name],
+            desired,
+            replace(market, offerings=tuple(possible_offerings(view.plan, market.offerings, headroom.capacity))),
             steps=of_lane[name],
             late=late[name],
             rolling=rolled.lane_rolling(name, wanted=aims[name].target.wanted),
+            refused=observation.refused.get(name, ""),
+            blocked=blocked,
         )
-        for name in aims
+        for name, view in views.items()
     }
     if rolled.rollout.is_over or rolled.rollout.stable is None:
         # Meanwhile a replica of one revision would be moved to a lane of another.
         states = reassign(states, desired, context)
-    results: dict[str, _LaneResult] = {}
+    results: dict[str, DecidedLane] = {}
     for spec in sorted(specs, key=lambda lane: lane.interruptible):
         decided = balance(states[spec.name], context, headroom)
         headroom = decided.headroom
-        results[spec.name] = _LaneResult(
+        results[spec.name] = DecidedLane(
             view=views[spec.name], aim=aims[spec.name], state=states[spec.name], decided=decided
         )
     return {spec.name: results[spec.name] for spec in specs}
@@ -235,27 +239,31 @@ def _lanes(
 def _late(
     lane: str, steps: tuple[ReplicaStep, ...], desired: Desired, observation: Observation, context: ReconcileContext
 ) -> frozenset[str]:
-    memory = context.memory.lanes.get(lane, LaneMemory())
+    memory = context.memory.lane(lane)
     return late_ids(desired.plan.lane(lane), memory, steps, boot_s=observation.boot_s, now=context.now)
 
 
 def _aim(
     view: LaneView, scaling: Scaling, frozen: Terms | None, observation: Observation, gateway_age_s: float
-) -> _LaneAim:
+) -> LaneAim:
     ladder = decide_step(view)
     view = changed(view, memory=ladder.memory)
     aim = held_still(view, scaling(view), frozen)
     report = report_lane(view, aim.memory, observation, gateway_age_s=gateway_age_s)
-    return _LaneAim(ladder=ladder, target=aim, report=report)
+    return LaneAim(ladder=ladder, target=aim, report=report)
 
 
-def _lane_state(  # a lane's decision, from what each of them says
+def _lane_state(  # noqa: PLR0913  # a lane's decision, from what each of them says
     view: LaneView,
-    aim: _LaneAim,
-    context: ReconcileContext,
-    observation: Observation,
-    capacity: CapacitySpec,
-    overrides: Overrides,
+    aim: LaneAim,
+    desired: Desired,
+    market: MarketView,
+    *,
+    steps: tuple[ReplicaStep, ...],
+    late: frozenset[str],
+    rolling: LaneRolling | None,
+    refused: str,
+    blocked: str,
 ) -> LaneState:
     is_scaled, shadow = view.override is not None, view.control.mode is Mode.SHADOW
     requested = aim.target.wanted if is_scaled else view.bounded(view.plan.replicas)
@@ -266,19 +274,26 @@ def _lane_state(  # a lane's decision, from what each of them says
         target=aim.target,
         requested=requested,
         shadow=shadow,
-        steps=(),
-        frozen=overrides.freeze_of(view.spec.name) if view.override is None else None,
-        refused=observation.refused.get(view.spec.name, ""),
-        blocked=launches_blocked(observation, context.now),
+        steps=steps,
+        frozen=None if is_scaled else desired.overrides.freeze_of(view.spec.name),
+        refused=refused,
+        blocked=blocked,
         boot_s=view.boot_s,
-        market=MarketView(
-            offerings=tuple(possible_offerings(view.plan, observation.offerings, capacity)),
-            refused=frozenset(observation.refused_offerings),
-            hazards=Hazards(now=context.now, records=context.memory.offerings),
-            standing=tuple(r.record for r in observation.replicas),
-            capacity=capacity,
-            cordoned=cordoned_zones(overrides),
-        ),
+        market=market,
+        late=late,
+        rolling=rolling,
+    )
+
+
+def _market(observation: Observation, context: ReconcileContext, headroom: Headroom, desired: Desired) -> MarketView:
+    """Return what is the same for all lanes of what may be bought."""
+    return MarketView(
+        offerings=observation.offerings,
+        refused=frozenset(observation.refused_offerings),
+        hazards=Hazards(now=context.now, records=context.memory.offerings),
+        standing=tuple([r.record for r in observation.replicas]),
+        capacity=headroom.capacity,
+        cordoned=cordoned_zones(desired.overrides),
     )
 
 
@@ -291,9 +306,12 @@ def _by_lane(steps: Iterable[ReplicaStep], names: Iterable[str]) -> dict[str, tu
 
 
 def _counts(steps: tuple[ReplicaStep, ...], late: frozenset[str]) -> Counts:
-    ready = sum(o.state is ReplicaState.READY for o in steps)
-    behind = sum(o.id in late and o.state.counts_as_capacity for o in steps)
-    return Counts(ready=ready, pending=sum(o.state.counts_as_capacity for o in steps) - ready - behind, late=behind)
+    others = unsettled(steps)
+    settled = len(steps) - len(others)
+    ready = settled + sum(o.state is ReplicaState.READY for o in others)
+    behind = sum(o.id in late and o.state.counts_as_capacity for o in others)
+    there = settled + sum(o.state.counts_as_capacity for o in others)
+    return Counts(ready=ready, pending=there - ready - behind, late=behind)
 
 
 def _actions(desired: Desired, steps: Iterable[ReplicaStep]) -> list[AnyAction]:
@@ -307,7 +325,7 @@ def _actions(desired: Desired, steps: Iterable[ReplicaStep]) -> list[AnyAction]:
 
 
 def _with_rejected(
-    actions: list[AnyAction], lane: str, results: dict[str, _LaneResult], context: ReconcileContext
+    actions: list[AnyAction], lane: str, results: dict[str, DecidedLane], context: ReconcileContext
 ) -> list[AnyAction]:
     """Return a lane's actions with what else was considered: the same of all that are alike, and only where any is."""
     if not actions:
@@ -332,63 +350,18 @@ def _step(desired: Desired, lane: str, ladder: StepDecision) -> list[AnyAction]:
         SetStep(
             lane=lane,
             step=ladder.memory.step,
-            code=_ladder_code(ladder),
+            code=ladder_code(ladder),
             reason=ladder.reason,
             shadow=shadow,
         )
     ]
 
 
-def _look_again(observation: Observation, context: ReconcileContext) -> datetime:
-    """Return the next tick, or the next instant something falls due before it."""
-    due = [r.record.drain_deadline for r in observation.replicas if r.record.state is ReplicaState.DRAINING]
+def _look_again(others: Iterable[ReplicaStep], context: ReconcileContext) -> datetime:
+    """Return the next tick, or the next instant something falls due before it, by the replicas that are not settled."""
+    replicas = [o.replica for o in others]
+    due = [r.record.drain_deadline for r in replicas if r.record.state is ReplicaState.DRAINING]
     tick = later(context.now, context.control.tick_s)
-    noticed = [r for r in observation.replicas if notice_of(r) is not None]
+    noticed = [r for r in replicas if notice_of(r) is not None]
     due += [leaves_rotation_at(r, context) for r in noticed if r.record.state is ReplicaState.READY]
     return min([at for at in due if at is not None and at > context.now] + [tick])
-
-
-def _reasons(desired: Desired, result: _LaneResult) -> tuple[Reason, ...]:
-    target, ladder = result.aim.target, result.aim.ladder
-    reasons = [target.code.because(target.reason), *result.state.notes]
-    if ladder.reason:
-        reasons.append(_ladder_code(ladder).because(ladder.reason))
-    if result.view.spot_spare.reason:
-        reasons.append(ReasonCode.SPOT_SPARE.because(result.view.spot_spare.reason))
-    reasons += (*result.decided.notes, *result.aim.report.reasons)
-    if desired.profile.control.mode is Mode.SHADOW:
-        reasons.append(ReasonCode.SHADOW.because("shadow: not acted on"))
-    return tuple(reasons)
-
-
-def _ladder_code(ladder: StepDecision) -> ReasonCode:
-    return ReasonCode.OPERATOR if ladder.pinned else ladder.code
-
-
-def _inputs(result: _LaneResult) -> dict[str, float | str]:
-    pressure, counts = result.view.pressure, result.view.counts
-    figures: dict[str, float | str] = {
-        "wanted": result.state.target.wanted,
-        "ready": counts.ready,
-        "pending": counts.pending,
-        "validity": pressure.validity.value,
-        "offered_rps": round(pressure.offered_rps, 4),
-        "queued": pressure.queued,
-        "in_flight": pressure.in_flight,
-        "unmet": round(pressure.unmet, 4),
-        "step": result.aim.ladder.memory.step.value,
-    }
-    if counts.late:
-        figures["late"] = counts.late
-    if result.view.spot_spare.short_share:
-        figures["spot_short_share"] = round(result.view.spot_spare.short_share, 6)
-    if pressure.level is not None:
-        figures["pressure"] = round(pressure.level, 4)
-    if pressure.latency is not None:
-        figures["latency"] = pressure.latency.message
-    if pressure.burn is not None:
-        figures["burn_5m"] = round(pressure.burn, 3)
-    firing = [alert.name.value for alert in result.decided.memory.alerts if alert.fired_at is not None]
-    if firing:
-        figures["alerts"] = ",".join(firing)
-    return figures

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.reconcile.gateway import keep_gateway
 from fleetctl.model.gateway_actions import StartGateway, StopGateway
 from fleetctl.model.gateway_process import GatewayMemory
@@ -23,6 +24,8 @@ def keep_gateways(
     observation: Observation, memory: Memory, now: datetime
 ) -> tuple[list[AnyAction], Memory, tuple[Reason, ...]]:
     """Return what the gateways need, the memory of them, and why."""
+    if observation.gateways_are_remote:
+        return _keep_remote(observation, memory, now)
     others = {each.number: each for each in observation.gateways if each.number > 1}
     first = next((each for each in observation.gateways if each.number == 1), None)
     seen = observation if first is None else replace(observation, gateway=first.snapshot)
@@ -34,6 +37,26 @@ def keep_gateways(
         if action is not None:
             actions.append(action)
         reasons.append(reason)
+    return actions, changed(memory, other_gateways=kept), tuple(reasons)
+
+
+def _keep_remote(
+    observation: Observation, memory: Memory, now: datetime
+) -> tuple[list[AnyAction], Memory, tuple[Reason, ...]]:
+    """End each that lives and is silent; whoever started it starts another. One that is being ended finishes what it has."""
+    actions: list[AnyAction] = []
+    reasons: list[Reason] = []
+    kept: dict[str, GatewayMemory] = {}
+    for each in observation.gateways:
+        if not each.is_wanted:
+            reasons.append(ReasonCode.GATEWAY_READY.because(f"{each.called}: being ended, finishes what it has"))
+            continue
+        action, kept[str(each.number)], reason = _keep(observation, each, memory, now)
+        if isinstance(action, StopGateway):  # one that has gone since is started by whoever keeps it
+            actions.append(action)
+        reasons.append(reason)
+    if not any(each.is_wanted for each in observation.gateways):
+        reasons.append(ReasonCode.GATEWAY_MISSING.because("no gateway lives; whoever keeps them starts them"))
     return actions, replace(memory, other_gateways=kept), tuple(reasons)
 
 
@@ -58,9 +81,9 @@ def _keep(
         gateway_starts=before.starts,
     )
     action, after, reason = keep_gateway(as_only, as_only_memory, now)
-    reason = reason.code.because(f"gateway {seen.number}: {reason.message}")
+    reason = reason.code.because(f"{seen.called}: {reason.message}")
     if isinstance(action, StartGateway | StopGateway):
-        action = _of(action, seen.number)
+        action = _of(action, seen)
     kept = GatewayMemory(
         missing_since=after.gateway_missing_since, started_at=after.gateway_started_at, starts=after.gateway_starts
     )
@@ -83,8 +106,8 @@ def _given_up(seen: ObservedGateway, before: GatewayMemory) -> tuple[AnyAction |
     return action, before, ReasonCode.GATEWAY_SURPLUS.because(reason)
 
 
-def _of(action: StartGateway | StopGateway, number: int) -> AnyAction:
-    reason = f"gateway {number}: {action.reason}"
+def _of(action: StartGateway | StopGateway, seen: ObservedGateway) -> AnyAction:
+    number, reason = seen.number, f"{seen.called}: {action.reason}"
     if isinstance(action, StartGateway):
         return StartGateway(code=action.code, reason=reason, number=number)
     return StopGateway(code=action.code, reason=reason, number=number, at_once=action.at_once)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.machines import machine_count
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
+from fleetctl.core.preemption import NOTHING_PREEMPTIBLE, Preemptible, preemptible
 from fleetctl.core.shares import free_rooms, rooms_coming
 from fleetctl.model.catalogue import Market, OfferingKey
-from fleetctl.model.profile import CapacitySpec
+from fleetctl.model.profile import CapacitySpec, LaneSpec
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_usd
 
@@ -36,23 +38,40 @@ class ReplicaNeed:
     gpus: int = 0
     lane: str = ""  # whose replicas share machines, with the market; empty: each has its own
     each_machine: int = 1  # replicas of it
+    preempts_as: str = ""  # its place among what may be preempted (GpuPool.preemptible); empty: it waits for free GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPool:
-    """GPUs of one machine that replicas take from."""
+    """GPUs of one machine, or of one cluster, that replicas take from."""
 
     gpu: str
     there: int
-    left: int  # negative where more are taken than the plan in force knows of
+    left: int  # negative where more are taken than the plan in force knows of, or ordered ahead of what is preempted
     leaving: int = 0  # of those taken, that will be free soon
+    preemptible: Mapping[str, Preemptible] = field(default_factory=dict)  # by ReplicaNeed.preempts_as
+    of_cluster: bool = False
+    taken: Mapping[str, int] = field(default_factory=dict)  # by lane, where several have some
 
-    def refusal(self, gpus: int) -> str:
-        """Return why so many more may not be had, or an empty string."""
-        if gpus <= self.left:
+    def refusal(self, need: ReplicaNeed) -> str:
+        """Return why another replica may not be had, or an empty string."""
+        if need.gpus <= self.left + self.preempted(need).gpus:
             return ""
         free = "none" if self.left < 1 else str(self.left)
-        return f"of the machine's {self.there} {self.gpu} {free} {'is' if self.left == 1 else 'are'} free, and a replica takes {gpus}"
+        whose = "cluster" if self.of_cluster else "machine"
+        holders = ", ".join(f"{lane} {count}" for lane, count in self.taken.items())
+        return (
+            f"of the {whose}'s {self.there} {self.gpu} {free} {'is' if self.left == 1 else 'are'} free"
+            f"{f' ({holders})' if holders else ''}, and a replica takes {need.gpus}"
+        )
+
+    def preempted(self, need: ReplicaNeed) -> Preemptible:
+        """Return what makes room for another replica where too few GPUs are free; nothing where it takes free ones."""
+        return (
+            self.preemptible.get(need.preempts_as, NOTHING_PREEMPTIBLE)
+            if need.gpus > self.left
+            else NOTHING_PREEMPTIBLE
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +115,13 @@ class Headroom:
                 f"(capacity.max_cost_per_hour), {format_usd(max(0.0, self.usd_per_hour))}/h is left"
             )
         pool = self.pools.get(need.pool)
-        return pool.refusal(need.gpus) if pool is not None else ""
+        return pool.refusal(need) if pool is not None else ""
+
+    def preemption_note(self, need: ReplicaNeed) -> str:
+        """Return whose replica makes room for one that may be had; empty: it takes what is free."""
+        pool = self.pools.get(need.pool)
+        lanes = pool.preempted(need).lanes if pool is not None else ()
+        return f"no GPU is free, a replica of {' or '.join(lanes)} is preempted for it" if lanes else ""
 
     def remedy(self, need: ReplicaNeed) -> str:
         """Return what makes room for a replica that may not be had: a cap is raised, a machine has what it has."""
@@ -124,9 +149,9 @@ class Headroom:
         return replace(self, nodes=self.nodes - need.nodes, usd_per_hour=money, pools=pools, rooms_coming=coming)
 
 
-def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
-    """Return what the plan reckons with for one replica of this market."""
-    offering = plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
+def need_of(plan: LanePlan, market: Market, *, preempts: bool = False) -> ReplicaNeed:
+    """Return what the plan reckons with for one replica of this market, which may have others make room for it."""
+    offering = _offering_of(plan, market)
     return ReplicaNeed(
         price_usd_per_hour=offering.price_usd_per_hour * plan.node_count,
         nodes=plan.node_count,
@@ -134,28 +159,38 @@ def need_of(plan: LanePlan, market: Market) -> ReplicaNeed:
         gpus=plan.gpus_each_node if offering.pool_gpus is not None else 0,
         lane=f"{plan.lane}/{offering.market}" if plan.replicas_each_machine > 1 else "",
         each_machine=plan.replicas_each_machine,
+        preempts_as=_preempts_as(plan.lane, market) if preempts else "",
     )
 
 
-def headroom_left(
+def _offering_of(plan: LanePlan, market: Market) -> Offering:
+    return plan.spot_offering if market is Market.SPOT and plan.spot_offering else plan.offering
+
+
+def headroom_left(  # noqa: PLR0913  # what the caps are held against, each named
     capacity: CapacitySpec,
     steps: Iterable[ReplicaStep],
     *,
     lanes: Iterable[LanePlan] = (),
+    specs: Sequence[LaneSpec] = (),
     orphaned: OrphanedCost = NONE_ORPHANED,
     digests: Mapping[str, str] = MappingProxyType({}),
+    offerings: Iterable[Offering] = (),
 ) -> Headroom:
     """Return what the caps leave once every death that was just seen is recorded, and the machine that `lanes` are on.
 
     Orphaned nodes are paid for until they have ended, and one that cannot be stopped may stay for long. `digests` are by
-    lane what its replicas are started with now: only such share a machine.
+    lane what its replicas are started with now: only such share a machine. `specs` are the profile's lanes in its order,
+    by which some make room for others. `offerings` are sold now: GPUs that have come since the plan are there too.
     """
-    there = [o for o in steps if o.state.is_live]
+    there = [o for o in steps if o.is_settled or o.state.is_live]
     living = [o.replica.record for o in there]
-    staying = [o.replica.record for o in there if o.state not in _LEAVING]
-    staying_usd = sum(record.price_usd_per_hour for record in staying)
+    staying = [o.replica.record for o in there if o.is_settled or o.state not in _LEAVING]
+    all_stay = len(staying) == len(living)
+    machines, living_usd = machine_count(living), sum([record.price_usd_per_hour for record in living])
+    staying_usd = living_usd if all_stay else sum([record.price_usd_per_hour for record in staying])
     cap = capacity.max_cost_usd_per_hour
-    spent = sum(record.price_usd_per_hour for record in living) + orphaned.total_usd_per_hour
+    spent = living_usd + orphaned.total_usd_per_hour
     lane_plans = tuple(lanes)
     shared = [
         (need_of(plan, market).lane, plan, market, digests.get(plan.lane, ""))
@@ -164,12 +199,12 @@ def headroom_left(
         for market in Market
     ]
     return Headroom(
-        nodes=capacity.max_nodes - machine_count(living) - orphaned.machines,
+        nodes=capacity.max_nodes - machines - orphaned.machines,
         usd_per_hour=None if cap is None else cap - spent,
         capacity=capacity,
-        leaving_nodes=machine_count(living) - machine_count(staying) + orphaned.machines,
+        leaving_nodes=machines - (machines if all_stay else machine_count(staying)) + orphaned.machines,
         leaving_usd_per_hour=spent - staying_usd - orphaned.head_usd_per_hour,
-        pools=_pools(lane_plans, living, staying),
+        pools=_pools(lane_plans, specs, living, staying, offerings),
         rooms={name: free_rooms(plan, living, market, digest) for name, plan, market, digest in shared},
         rooms_coming={name: rooms_coming(plan, living, market, digest) for name, plan, market, digest in shared},
     )
@@ -179,25 +214,93 @@ def _with_fewer(rooms: Mapping[str, int], lane: str) -> dict[str, int]:
     return {**rooms, lane: rooms[lane] - 1}
 
 
-def _pools(lanes: tuple[LanePlan, ...], living: Sequence[Replica], staying: Sequence[Replica]) -> dict[str, GpuPool]:
+def _pools(
+    lanes: tuple[LanePlan, ...],
+    specs: Sequence[LaneSpec],
+    living: Sequence[Replica],
+    staying: Sequence[Replica],
+    offerings: Iterable[Offering],
+) -> dict[str, GpuPool]:
     """Return the GPUs of the machine that these lanes are planned on, by kind. Other fleets on it are not seen."""
     planned = {lane.lane: lane for lane in lanes}
+    present = _present(offerings) if any(lane.offering.pool_gpus is not None for lane in lanes) else {}
     pools: dict[str, GpuPool] = {}
     for offering in (lane.offering for lane in lanes):
         if offering.pool_gpus is None or _pool_of(offering) in pools:
             continue
-
-        def taken(records: Sequence[Replica], offering: Offering = offering) -> int:
-            here = [r for r in records if r.gpu == offering.gpu and OfferingKey.parse(r.offering).zone == offering.zone]
-            # One that is still ordered has none pinned yet, and will have what its lane's are planned with.
-            return sum(len(r.gpu_indices) or (planned[r.lane].gpus_each_node if r.lane in planned else 1) for r in here)
-
-        held, kept = taken(living), taken(staying)
+        # Those that take nothing new are sold no more, while our replicas on them still count as taking some: the plan's
+        # number stands then, and an order that finds no room says so.
+        most = max(offering.pool_gpus, present.get(_pool_of(offering), 0))
+        held = {r.id: _gpus_of(r, planned) for r in living if _is_from(r, offering)}
+        kept = {r.id: held[r.id] for r in staying if r.id in held}
+        left = most - sum(held.values())
+        is_full = left < max(lane.gpus_each_node for lane in lanes)
+        by_lane: Counter[str] = Counter()
+        for record in living:
+            by_lane[record.lane] += held.get(record.id, 0)
         pools[_pool_of(offering)] = GpuPool(
-            gpu=offering.gpu, there=offering.pool_gpus, left=offering.pool_gpus - held, leaving=held - kept
+            gpu=offering.gpu,
+            there=most,
+            left=left,
+            leaving=sum(held.values()) - sum(kept.values()),
+            preemptible=_preemptible(offering, planned, specs, staying, kept)
+            if offering.is_preemptive and is_full
+            else {},
+            of_cluster=offering.is_pool_of_all_zones,
+            taken={lane: count for lane, count in by_lane.items() if count} if len(lanes) > 1 else {},
         )
     return pools
 
 
+def _present(offerings: Iterable[Offering]) -> dict[str, int]:
+    """Return how many GPUs each pool has as it is sold now."""
+    found: dict[str, int] = {}
+    for each in offerings:
+        if each.pool_gpus is not None:
+            found[_pool_of(each)] = max(each.pool_gpus, found.get(_pool_of(each), 0))
+    return found
+
+
+def _is_from(record: Replica, offering: Offering) -> bool:
+    return record.gpu == offering.gpu and (offering.is_pool_of_all_zones or _zone_of(record) == offering.zone)
+
+
+def _zone_of(record: Replica) -> str:
+    return OfferingKey.parse(record.offering).zone
+
+
+def _gpus_of(record: Replica, planned: Mapping[str, LanePlan]) -> int:
+    # One that is still ordered has none pinned yet, and will have what its lane's are planned with.
+    return len(record.gpu_indices) or (planned[record.lane].gpus_each_node if record.lane in planned else 1)
+
+
+def _preemptible(
+    offering: Offering,
+    planned: Mapping[str, LanePlan],
+    specs: Sequence[LaneSpec],
+    staying: Sequence[Replica],
+    kept: Mapping[str, int],
+) -> dict[str, Preemptible]:
+    """Return what is preempted for the next replica of each lane on this pool, by its market: a node is of one market and zone."""
+    found: dict[str, Preemptible] = {}
+    for spec in specs:
+        plan = planned.get(spec.name)
+        if plan is None or _pool_of(plan.offering) != _pool_of(offering):
+            continue
+        for market in Market:
+            zone = _offering_of(plan, market).zone  # nobody makes room from another
+            held = {r.id: kept[r.id] for r in staying if r.id in kept and r.market is market and _zone_of(r) == zone}
+            there = preemptible(spec, specs, staying, held=held, gpus=plan.gpus_each_node)
+            if there.gpus:
+                found[_preempts_as(spec.name, market)] = there
+    return found
+
+
+def _preempts_as(lane: str, market: Market) -> str:
+    return f"{lane}/{market}"
+
+
 def _pool_of(offering: Offering) -> str:
-    return f"{offering.zone}/{offering.gpu}" if offering.pool_gpus is not None else ""
+    if offering.pool_gpus is None:
+        return ""
+    return f"/{offering.gpu}" if offering.is_pool_of_all_zones else f"{offering.zone}/{offering.gpu}"

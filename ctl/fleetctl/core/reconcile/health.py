@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.limits import GATEWAY_FAILURES_MAX, UNHEALTHY_AFTER_S, since_s
@@ -12,8 +13,10 @@ from fleetctl.units import format_duration
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fleetctl.model.observation import ObservedReplica
+    from fleetctl.model.observation import Observation, ObservedReplica
 
+# No answer of an engine is waited for longer than 2 s: beyond that it is the controller that is late.
+_PROBES_LATE_S = 5.0
 # Two readings with this much between them and no token: the gateway's word that nothing comes is then believed.
 _STALL_CONFIRMED_S = 1.0
 
@@ -31,6 +34,16 @@ def is_beyond_doubt(replica: ObservedReplica) -> bool:
         and not replica.engine.stalled_s
         and not replica.canary_missed_s
     )
+
+
+def probe_reasons(observation: Observation) -> tuple[Reason, ...]:
+    """Return that replicas are looked at later than is due, where they are; what is known of them is as much older."""
+    late_s = math.floor(observation.probes_late_s / _PROBES_LATE_S) * _PROBES_LATE_S
+    if not late_s:
+        return ()
+    late = f"health checks are up to {format_duration(late_s + _PROBES_LATE_S)} late"
+    why = f"the controller does not get round to {len(observation.replicas)} replicas in time"
+    return (ReasonCode.PROBES_LATE.because(f"{late}: {why}"),)
 
 
 def unhealthy_reason(

@@ -8,7 +8,7 @@ from fleetctl.core.changed import changed
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.hazard import NOTHING_LEARNED, Hazards
 from fleetctl.core.reconcile.headroom import Headroom
-from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep
+from fleetctl.core.reconcile.replica_step import Origin, ReplicaStep, unsettled
 from fleetctl.core.reconcile.slow import slow_reason
 from fleetctl.core.scaling import Target
 from fleetctl.model.catalogue import Offering
@@ -33,12 +33,14 @@ class MarketView:
 
 
 @dataclass(slots=True)
-class KnownCapacity:
-    """What `capacity_of` has found of these steps: it is asked six times for each lane in a decision."""
+class KnownSteps:
+    """What `capacity_of` and `unsettled_of` have found of these steps: each is asked some six times for each lane in a decision."""
 
-    of: tuple[ReplicaStep, ...] | None = None
+    capacity_of: tuple[ReplicaStep, ...] | None = None
     apart: frozenset[str] = frozenset()
-    found: tuple[ReplicaStep, ...] = ()
+    capacity: tuple[ReplicaStep, ...] = ()
+    unsettled_of: tuple[ReplicaStep, ...] | None = None
+    unsettled: tuple[ReplicaStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ class LaneState:
     rolling: LaneRolling | None = None  # None: every replica is as it should be, or waits for its lane's turn
     superseded: frozenset[str] = frozenset()  # outdated ones that are replaced now
     may_miss: int = 0  # replicas, while they are
-    known: KnownCapacity = field(default_factory=KnownCapacity, repr=False, compare=False)
+    known: KnownSteps = field(default_factory=KnownSteps, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +103,38 @@ def apart_ids(lane: LaneState) -> frozenset[str]:
     return lane.superseded if rolling is None or not rolling.canaries else lane.superseded | rolling.canaries
 
 
-def capacity_of(lane: LaneState) -> list[ReplicaStep]:
+def capacity_of(lane: LaneState) -> tuple[ReplicaStep, ...]:
     """Return what serves or will, once everything decided is done."""
-    known = lane.known
-    apart = apart_ids(lane)
-    if known.of is not lane.steps or known.apart != apart:
-        known.of, known.apart = lane.steps, apart
-        known.found = tuple(
-            o
-            for o in lane.steps
-            if _counts(o, o.state)
-            and o.id not in lane.late
-            and o.id not in apart
-            and o.lane == lane.spec.name
-            and notice_of(o.replica) is None
-            and (lane.frozen is not None or slow_reason(o.replica) is None)
+    known, apart = lane.known, apart_ids(lane)
+    if known.capacity_of is not lane.steps or known.apart != apart:
+        known.capacity_of, known.apart = lane.steps, apart
+        known.capacity = tuple(
+            [o for o in lane.steps if (o.is_settled or _is_capacity(o, lane)) and (not apart or o.id not in apart)]
         )
-    return list(known.found)
+    return known.capacity
+
+
+def _is_capacity(step: ReplicaStep, lane: LaneState) -> bool:
+    return (
+        _counts(step, step.state)
+        and step.id not in lane.late
+        and step.lane == lane.spec.name
+        and notice_of(step.replica) is None
+        and (lane.frozen is not None or slow_reason(step.replica) is None)
+    )
+
+
+def unsettled_of(lane: LaneState) -> tuple[ReplicaStep, ...]:
+    """Return the lane's replicas of which there is more to say than that they serve."""
+    known = lane.known
+    if known.unsettled_of is not lane.steps:
+        known.unsettled_of, known.unsettled = lane.steps, unsettled(lane.steps)
+    return known.unsettled
+
+
+def ready_in(lane: LaneState) -> int:
+    """Return how many of its capacity are in rotation once everything decided is done."""
+    return sum([o.is_settled or o.state is ReplicaState.READY for o in capacity_of(lane)])
 
 
 def capacity_if_shadow(lane: LaneState) -> list[ReplicaStep]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.boot_times import late_after_s
 from fleetctl.core.reconcile.limits import since_s
+from fleetctl.core.reconcile.replica_step import unsettled
 from fleetctl.model.reason import Reason, ReasonCode
 from fleetctl.model.replica import ReplicaState
 from fleetctl.units import format_duration
@@ -35,16 +36,16 @@ def late_ids(
     its first ones. `boot_s` is what was measured, by offering.
     """
     # One that is being admitted is not there yet: it must not be given up for the one whose stead it is in.
-    ready = sum(o.state is o.replica.record.state is ReplicaState.READY for o in steps)
-    coming = [o for o in steps if _is_coming(o)]
-    if not coming or ready >= memory.wanted or not max(ready, memory.had_ready):
+    others = unsettled(steps)
+    coming = [o for o in others if _is_coming(o)]
+    if not coming:
         return frozenset()
-    records = [o.replica.record for o in steps]
-    late = [
-        o.id
-        for o in coming
-        if since_s(o.replica.record.requested_at, now) > late_after_s(plan, o.replica.record, records, boot_s)
-    ]
+    serving = sum(o.state is o.replica.record.state is ReplicaState.READY for o in others)
+    ready = len(steps) - len(others) + serving
+    if ready >= memory.wanted or not max(ready, memory.had_ready):
+        return frozenset()
+    limit_s = late_after_s(plan, [o.replica.record for o in steps], boot_s)
+    late = [o.id for o in coming if since_s(o.replica.record.requested_at, now) > limit_s(o.replica.record)]
     return frozenset(late[: max(_REPLACED_MIN, math.ceil(_REPLACED_SHARE * memory.wanted))])
 
 
@@ -56,6 +57,8 @@ def _is_coming(step: ReplicaStep) -> bool:
 
 def late_note(lane: LaneState, now: datetime) -> tuple[Reason, ...]:
     """Return which orders are late and by how much, where another stands in their stead."""
+    if not lane.late:
+        return ()
     late = [o for o in lane.steps if o.id in lane.late and o.state.counts_as_capacity]
     if not late:
         return ()

@@ -6,17 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
-from fleetctl.core.reconcile.ends import death_reason, end_message
 from fleetctl.core.reconcile.health import is_beyond_doubt, unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
-    MISSING_BELIEVED_S,
     STOP_AGAIN_S,
     STOP_GRACE_HUNG_S,
     STOP_GRACE_LATE_S,
     STOP_GRACE_S,
     UNHEALTHY_AFTER_S,
-    absence_counts,
     readmission_hold_s,
     recoveries_max,
     recovery_limit_s,
@@ -24,8 +21,15 @@ from fleetctl.core.reconcile.limits import (
     warm_failures_max,
 )
 from fleetctl.core.reconcile.notices import leaves_rotation_at, leaving_reason
-from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep
+from fleetctl.core.reconcile.replica_step import Origin, ReconcileContext, ReplicaStep, altered
+from fleetctl.core.reconcile.restart import (
+    is_restart_due,
+    restart_step,
+    restarted_after_drain,
+    restarted_instead,
+)
 from fleetctl.core.reconcile.undrain import returned
+from fleetctl.core.reconcile.vanished import gone, missing
 from fleetctl.model.decision import (
     AdmitReplica,
     DrainReplica,
@@ -44,13 +48,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.model.observation import ObservedReplica
+    from fleetctl.model.replica import Replica
 
 
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a replica's next step."""
     if _is_undisturbed(replica, context):
-        return _stay(replica)
-    return _gone(replica, context) or _missing(replica, context) or _STEPS[replica.record.state](replica, context)
+        is_settled = replica.notice is None and replica.slowness is None and not replica.record.drain_requested
+        return ReplicaStep(replica=replica, state=ReplicaState.READY, is_settled=is_settled)
+    return gone(replica, context) or missing(replica, context) or _STEPS[replica.record.state](replica, context)
 
 
 def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool:
@@ -60,67 +66,13 @@ def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool
         record.state is ReplicaState.READY
         and node is not None
         and node is not NodeState.GONE
-        and notice_of(replica) is None
+        and replica.notice_deadline is None
+        and record.notice_deadline is None
         and record.id not in context.memory.unhealthy_since
-        and _stall_limit_s(replica, context) > 0.0
+        and record.id not in context.restarts
+        and context.stall_limits_s.get(record.lane, math.inf) > 0.0
         and is_beyond_doubt(replica)
     )
-
-
-def _gone(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
-    """Return the record of an end: the provider says so, or has not shown the node twice since it was told to end."""
-    record = replica.record
-    if record.state is ReplicaState.PENDING:
-        return None
-    is_leaving = record.state in (ReplicaState.DRAINING, ReplicaState.STOPPING)
-    if replica.node is NodeState.GONE:
-        how = end_message(replica, is_leaving=is_leaving)
-    elif record.state is ReplicaState.STOPPING and replica.absent_readings >= ABSENT_READINGS_BELIEVED:
-        how = "no longer listed by the provider"
-    else:
-        return None
-    failed = bool(record.fault) or not is_leaving
-    return ReplicaStep(
-        replica=replica,
-        state=ReplicaState.FAILED if failed else ReplicaState.GONE,
-        action=MarkGone(
-            replica_id=record.id,
-            failed=failed,
-            code=ReasonCode.ENDED if is_leaving and not record.fault else ReasonCode.DIED,
-            reason=death_reason(replica, how, is_leaving=is_leaving),
-        ),
-        failed_start=not is_leaving and _is_failed_start(replica),
-    )
-
-
-def _missing(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
-    """Return the stop of a replica that the provider has not shown for long and that does not answer.
-
-    It is told to end by its id, for its node may be there and billed; until then nothing is recorded as gone.
-    """
-    record = replica.record
-    if record.state in (ReplicaState.PENDING, ReplicaState.STOPPING) or replica.node is not None:
-        return None
-    # Whoever can be asked is asked first: one just taken out of rotation has not answered afresh yet.
-    if replica.healthy or (replica.healthy is None and record.has_address):
-        return None
-    missing_s = since_s(context.memory.missing_since.get(record.id), context.now)
-    if missing_s < MISSING_BELIEVED_S or not absence_counts(replica, listing_ok=context.listing_ok):
-        return None
-    fault = f"not listed by the provider for {format_duration(missing_s)}, and it does not answer"
-    return ReplicaStep(
-        replica=replica,
-        state=ReplicaState.STOPPING,
-        action=StopReplica(
-            replica_id=record.id, grace_s=STOP_GRACE_LATE_S, fault=fault, code=ReasonCode.MISSING, reason=fault
-        ),
-        failed_start=record.state is not ReplicaState.DRAINING and _is_failed_start(replica),
-    )
-
-
-def _is_failed_start(replica: ObservedReplica) -> bool:
-    """Whether an end now is a failed start: it has never been ready, and nobody had announced that it would be taken."""
-    return replica.record.ready_at is None and notice_of(replica) is None
 
 
 def _pending(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
@@ -160,15 +112,23 @@ def _booting(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
+    if (restart := restart_step(replica, context)) is not None:
+        return restart
     is_other_version = replica.engine_fault is not None and replica.engine_fault.kind is EngineFaultKind.VERSION
     if replica.healthy and not is_other_version:
-        reason = f"healthy {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
+        reason = f"healthy {_since_start(record, context)}"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.WARMING,
             action=_warm(replica, context, ReasonCode.HEALTHY, reason),
         )
     return _failed_start(replica) or _overdue(replica, context) or _stay(replica)
+
+
+def _since_start(record: Replica, context: ReconcileContext) -> str:
+    if record.restart is not None and record.is_restarting:
+        return f"{format_duration(since_s(record.restart.at, context.now))} after its restart"
+    return f"{format_duration(since_s(record.requested_at, context.now))} after it was ordered"
 
 
 def _warm(replica: ObservedReplica, context: ReconcileContext, code: ReasonCode, reason: str) -> WarmReplica:
@@ -195,14 +155,18 @@ def _warming(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     record = replica.record
     if notice_of(replica) is not None:
         return _noticed_early(replica)
+    if (restart := restart_step(replica, context)) is not None:
+        return restart
     if replica.warmed and replica.healthy is not False and _is_held(replica, context):
         return _stay(replica)
     if replica.warmed and replica.healthy is not False:
-        reason = f"warmed {format_duration(since_s(record.requested_at, context.now))} after it was ordered"
+        reason = f"warmed {_since_start(record, context)}"
         return ReplicaStep(
             replica=replica,
             state=ReplicaState.READY,
-            action=AdmitReplica(replica_id=record.id, code=ReasonCode.WARMED, reason=reason),
+            action=AdmitReplica(
+                replica_id=record.id, code=ReasonCode.WARMED, reason=reason, boot_steps=replica.boot_steps
+            ),
         )
     if replica.warm_failures >= warm_failures_max(record):
         return _stop_faulty(replica, ReasonCode.WARM_UP_FAILED, f"{replica.warm_failures} warm-up completions failed")
@@ -241,6 +205,9 @@ def _overdue(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep
     if record.ready_at is None:
         age_s, limit_s = since_s(record.requested_at, context.now), context.control.start_timeout_s
         code, what = ReasonCode.START_OVERDUE, "not ready"
+    elif record.restart is not None and record.is_restarting:
+        age_s, limit_s = since_s(record.restart.at, context.now), context.control.start_timeout_s
+        code, what = ReasonCode.START_OVERDUE, "not ready after its restart"
     else:
         age_s, limit_s = since_s(record.changed_at, context.now), recovery_limit_s(_stall_limit_s(replica, context))
         code, what = ReasonCode.RECOVERY_OVERDUE, "not recovered"
@@ -261,6 +228,8 @@ def _stall_limit_s(replica: ObservedReplica, context: ReconcileContext) -> float
 def _stop_faulty(
     replica: ObservedReplica, code: ReasonCode, fault: str, *, grace_s: float = STOP_GRACE_LATE_S
 ) -> ReplicaStep:
+    if (restart := restarted_instead(replica, code, fault)) is not None:
+        return restart
     return ReplicaStep(
         replica=replica,
         state=ReplicaState.STOPPING,
@@ -278,6 +247,9 @@ def _ready(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     if until is not None and (unhealthy or context.now >= until):
         return drain(replica, context, notice_code(replica), leaving_reason(replica, context.now))
     recoveries = context.memory.unhealthy_count.get(record.id, 0)
+    if is_restart_due(replica, context):
+        step = drain(replica, context, ReasonCode.RESTART, "restart asked for by a person: it drains first")
+        return altered(step, origin=Origin.OPERATOR)
     if unhealthy and recoveries >= recoveries_max(unhealthy.code):
         return drain(
             replica,
@@ -337,8 +309,9 @@ def stop(replica: ObservedReplica, code: ReasonCode, reason: str) -> ReplicaStep
 def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return whether a drain is over: nothing in flight that the gateway could still add to, or its time is up."""
     record = replica.record
-    if (way_back := returned(replica)) is not None:
-        return way_back
+    # Of a fleet that goes down nobody serves on.
+    if not context.is_going_down and (comes_back := _comes_back(replica, context)) is not None:
+        return comes_back
     if replica.excluded and replica.in_flight == 0:
         drained_s = since_s(record.changed_at, context.now)
         return _end(
@@ -352,6 +325,17 @@ def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
             f"its drain is over with {replica.in_flight} in flight",
         )
     return _stay(replica)
+
+
+def _comes_back(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
+    """Return the way back into rotation of one that drains, at once or by a restart. None: it leaves."""
+    way_back = returned(replica, context)
+    return way_back or (restarted_after_drain(replica, context) if _is_drained(replica, context) else None)
+
+
+def _is_drained(replica: ObservedReplica, context: ReconcileContext) -> bool:
+    deadline = replica.record.drain_deadline
+    return (replica.excluded and replica.in_flight == 0) or deadline is None or context.now > deadline
 
 
 def _end(replica: ObservedReplica, grace_s: float, code: ReasonCode, reason: str) -> ReplicaStep:

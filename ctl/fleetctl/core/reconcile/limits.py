@@ -55,7 +55,7 @@ GATEWAY_START_S = 10.0  # a started gateway may be silent for this long
 
 def warm_failures_max(record: Replica) -> int:
     """Return after how many failed warm-up completions a replica is given up."""
-    return WARM_FAILURES_MAX if record.ready_at is None else WARM_AGAIN_FAILURES_MAX
+    return WARM_FAILURES_MAX if record.is_cold else WARM_AGAIN_FAILURES_MAX
 
 
 def recoveries_max(code: ReasonCode) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.disruption import on_demand_surplus
 from fleetctl.core.placement import Placement, next_offering
 from fleetctl.core.reconcile.limits import since_s
+from fleetctl.core.reconcile.replica_step import unsettled
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import LaunchReplica
 from fleetctl.model.profile import SpotPolicy
@@ -59,7 +60,9 @@ def fallbacks(lane: LaneState, capacity: Sequence[ReplicaStep]) -> list[ReplicaS
     """Return the on-demand replicas that stand in for spot, the dearest first."""
     if not may_use_spot(lane):
         return []
-    surplus = on_demand_surplus((o.replica for o in capacity), lane.plan.on_demand)
+    surplus = on_demand_surplus([o.replica for o in capacity], lane.plan.on_demand)
+    if not surplus:
+        return []
     ids = {r.record.id for r in surplus}
     return sorted((o for o in capacity if o.id in ids), key=lambda o: (-o.replica.record.price_usd_per_hour, o.id))
 
@@ -100,7 +103,7 @@ def substitutes(
     Only where every replica wanted is there, and some spot offering has neither been lost nor refused an order lately.
     """
     found = fallbacks(lane, capacity)
-    is_starting = any(o.state in _STARTING for o in capacity)
+    is_starting = any(o.state in _STARTING for o in unsettled(capacity))
     waits = 0.0 < since_s(lane.memory.substitute_at, context.now) < _SUBSTITUTE_AGAIN_S
     if not found or lane.shadow or is_starting or waits or len(capacity) > lane.target.wanted:
         return lane, []

@@ -29,4 +29,6 @@ def leaving_reason(replica: ObservedReplica, now: datetime, why: str = "") -> st
     notice = notice_of(replica)
     left_s = (notice - now).total_seconds() if notice is not None else 0.0
     when = f"the node is taken in {format_duration(left_s)}"
-    return f"{notice_name(replica)} notice: {when}{why}; {replica.in_flight} in flight"
+    taker = f" for {replica.notice.taker}" if replica.notice is not None and replica.notice.taker else ""
+    by = f" by {replica.notice.taken_by}" if replica.notice is not None and replica.notice.taken_by else ""
+    return f"{notice_name(replica)} notice: {when}{by}{taker}{why}; {replica.in_flight} in flight"

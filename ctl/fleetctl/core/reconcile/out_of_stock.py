@@ -26,9 +26,12 @@ def given_up(
     Where none could, it stays in its line: a machine that comes after all is taken, and status says what is waited for. One
     that only stands in for another replica which serves is given up anyway.
     """
+    serving = {r.record.id for r in observation.replicas if r.record.state is ReplicaState.READY}
     return [
         stop(step.replica, ReasonCode.OFFERING_UNOBTAINABLE, _reason(step))
-        if _waits_in_vain(step) and (step.replica.record.replaces or _elsewhere(desired, observation, step, cordoned))
+        if not step.is_settled
+        and _waits_in_vain(step)
+        and (step.replica.record.replaces in serving or _elsewhere(desired, observation, step, cordoned))
         else step
         for step in steps
     ]

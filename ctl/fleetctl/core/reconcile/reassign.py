@@ -15,10 +15,10 @@ import msgspec
 from fleetctl.core.assignment import reassignment_refusal
 from fleetctl.core.bursts import note_lowered
 from fleetctl.core.disruption import is_node_ready
-from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, over_requested, with_steps
+from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, over_requested, unsettled_of, with_steps
 from fleetctl.core.reconcile.limits import since_s
 from fleetctl.core.reconcile.markets import may_use_spot
-from fleetctl.core.reconcile.replica_step import Origin
+from fleetctl.core.reconcile.replica_step import Origin, altered, unsettled
 from fleetctl.core.transitions import transition
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import AssignReplica
@@ -61,8 +61,10 @@ def _lacking(lane: LaneState, context: ReconcileContext) -> int:
     """Return how many a lane may be given: what it wants beyond what serves, is nearly there, or cannot be called back."""
     if not _takes_part(lane):
         return 0
-    there = sum(o.state is ReplicaState.READY for o in lane.steps if not o.replica.record.drain_requested)
-    return lane.target.wanted - there - sum(_will_come(o, lane, context) for o in capacity_of(lane))
+    others = unsettled_of(lane)
+    serving = sum(o.state is ReplicaState.READY for o in others if not o.replica.record.drain_requested)
+    there = len(lane.steps) - len(others) + serving
+    return lane.target.wanted - there - sum(_will_come(o, lane, context) for o in unsettled(capacity_of(lane)))
 
 
 def _will_come(step: ReplicaStep, lane: LaneState, context: ReconcileContext) -> bool:
@@ -170,7 +172,7 @@ def _moved(owner: LaneState, taker: LaneState, step: ReplicaStep, now: datetime)
         code=ReasonCode.LANE_REASSIGNED,
         reason=f"{why}; {step.replica.in_flight} in flight",
     )
-    given = replace(step, action=action, origin=Origin.CONTROLLER)
+    given = altered(step, action=action, origin=Origin.CONTROLLER)
     note = ReasonCode.LANE_REASSIGNED.because(f"{step.id} moves from {owner.spec.name} to {taker.spec.name}: {why}")
     if owner.shadow:
         owner = _wanting_less(with_steps(owner, [given]))
@@ -180,7 +182,7 @@ def _moved(owner: LaneState, taker: LaneState, step: ReplicaStep, now: datetime)
         owner = replace(left, memory=_memory_after(left, owner, now))
         # The rest of the decision takes it for what it will be: one that was not bought in place of spot, for one.
         record = transition(step.replica.record, action, now=now)
-        given = replace(given, replica=msgspec.structs.replace(step.replica, record=record))
+        given = altered(given, replica=msgspec.structs.replace(step.replica, record=record))
         taker = replace(taker, steps=(*taker.steps, given))
     return replace(owner, notes=(*owner.notes, note)), replace(taker, notes=(*taker.notes, note))
 

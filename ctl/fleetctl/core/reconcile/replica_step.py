@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fleetctl.model.decision import (
     AnyAction,
@@ -17,6 +20,9 @@ from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
 from fleetctl.model.replica import ReplicaState
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class Origin(StrEnum):
     """Origin of a step. Shadow mode journals the controller's own steps and carries out the others."""
@@ -26,15 +32,19 @@ class Origin(StrEnum):
     CONTROLLER = "controller"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaStep:
-    """A replica's next step: its state once the actions are done, and what its lane should know."""
+class ReplicaStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica's next step: its state once the actions are done, and what its lane should know. One is made for each at every tick.
+
+    Nearly all replicas are *settled* at nearly every tick: they serve, and nothing is known, asked or decided that could
+    end that. Whoever looks for something else looks at the others alone (`unsettled`).
+    """
 
     replica: ObservedReplica
     state: ReplicaState
     action: AnyAction | None = None
     failed_start: bool = False  # backs off the lane's next launch
     origin: Origin = Origin.FACT
+    is_settled: bool = False  # READY and to stay so: no action, notice, order of a person, fault, slowness or doubt
 
     @property
     def id(self) -> str:
@@ -53,6 +63,16 @@ class ReplicaStep:
         return is_taken and self.replica.record.state is ReplicaState.READY
 
 
+def altered(step: ReplicaStep, **values: Any) -> ReplicaStep:  # noqa: ANN401  # as the step has them
+    """Return the step with other values of these fields; something is decided for its replica then."""
+    return msgspec.structs.replace(step, is_settled=False, **values)
+
+
+def unsettled(steps: Iterable[ReplicaStep]) -> tuple[ReplicaStep, ...]:
+    """Return the few of which there is more to say than that they serve, in their order."""
+    return tuple([o for o in steps if not o.is_settled])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileContext:
     """What deciding a replica's step needs besides the replica."""
@@ -61,9 +81,12 @@ class ReconcileContext:
     control: ControlSpec
     memory: Memory
     listing_ok: bool
+    is_going_down: bool = False  # the whole fleet
     generation: int = 0  # of the fleet's record that is decided by
     changed_at: datetime | None = None  # when that was written; None: not known
+    offerings_grown_at: datetime | None = None  # there is more to be had of something since; None: not known
     stop_deadline_s: float = 0.0  # the provider's, to take an order to end
     stall_limits_s: Mapping[str, float] = field(default_factory=dict)  # lane -> how long its engines may stand still
+    restarts: Mapping[str, int] = field(default_factory=dict)  # replica -> how often people have ordered its restart
     surging: frozenset[str] = frozenset()  # replicas asked to leave that serve on until others do in their stead
     e2e_s_p99: Mapping[str, float] = field(default_factory=dict)  # lane -> of its requests lately, else planned

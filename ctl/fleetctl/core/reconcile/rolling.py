@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.core.reconcile.excess import way_out
-from fleetctl.core.reconcile.lane_state import LaneRolling, LaneState, capacity_of, with_steps
+from fleetctl.core.reconcile.lane_state import LaneRolling, LaneState, capacity_of, ready_in, with_steps
 from fleetctl.core.reconcile.limits import backoff_s, since_s
 from fleetctl.model.decision import LaunchReplica
 from fleetctl.model.profile import Mode
@@ -15,6 +15,8 @@ from fleetctl.model.replica import ReplicaState
 from fleetctl.model.rollout import LanePhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fleetctl.core.reconcile.headroom import Headroom, ReplicaNeed
     from fleetctl.core.reconcile.replica_step import ReconcileContext, ReplicaStep
     from fleetctl.core.rollout.advance import RolloutView
@@ -56,7 +58,9 @@ def lane_rolling(lane: str, rollout: Rollout, view: RolloutView, *, wanted: int)
     )
 
 
-def supersede(lane: LaneState, headroom: Headroom, *, need: ReplicaNeed) -> tuple[LaneState, tuple[Reason, ...]]:
+def supersede(
+    lane: LaneState, headroom: Headroom, *, need_of: Callable[[LaneState], ReplicaNeed]
+) -> tuple[LaneState, tuple[Reason, ...]]:
     """Choose the outdated replicas that are replaced now: as many as may surge, or be missing, at once.
 
     Where the caps leave no room for one more, one leaves first, if what is measured says that the rest carries the load;
@@ -69,7 +73,7 @@ def supersede(lane: LaneState, headroom: Headroom, *, need: ReplicaNeed) -> tupl
     old = sorted((o for o in serving if o.id in rolling.outdated), key=_leaves_first)
     if not old or len(old) <= rolling.keeps:
         return lane, ()
-    new = len(serving) - len(old)
+    new, need = len(serving) - len(old), need_of(lane)
     lacking = min(wanted, wanted + rolling.max_surge - len(old)) - new
     refusal = headroom.refusal(need) if lacking > 0 else ""
     launches = 0 if refusal else max(0, lacking)
@@ -130,10 +134,10 @@ def _leaves_first(step: ReplicaStep) -> tuple[bool, float, str]:
 
 def drain_superseded(lane: LaneState, context: ReconcileContext) -> LaneState:
     """Drain what is replaced as far as others serve in its stead; what never served goes at once."""
-    leaving = [o for o in lane.steps if o.id in lane.superseded and o.action is None]
+    leaving = [o for o in lane.steps if o.id in lane.superseded and o.action is None] if lane.superseded else []
     if not leaving:
         return lane
-    ready = sum(o.state is ReplicaState.READY for o in capacity_of(lane))
+    ready = ready_in(lane)
     serving = [o for o in leaving if o.replica.record.state is ReplicaState.READY]
     short = max(0, lane.target.wanted - lane.may_miss - ready)
     gone = [(o, f"of an earlier revision, {ready} others serve") for o in serving[: max(0, len(serving) - short)]]

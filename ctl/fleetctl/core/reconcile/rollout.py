@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.reconcile.limits import since_s
+from fleetctl.core.reconcile.replica_step import unsettled
 from fleetctl.core.reconcile.rolling import lane_rolling
 from fleetctl.core.rollout.advance import ReplicaFailure, RolloutView, advance
 from fleetctl.core.rollout.in_force import in_force
@@ -48,21 +50,19 @@ class Rolled:
 
     def after(self, decided: Mapping[str, LaneDecision], retired: Sequence[ReplicaStep]) -> Rollout:
         """Return the rollout with what the lanes' decisions say of it: whether the caps leave room, and what it waits for."""
-        steps = (*retired, *(step for lane in decided.values() for step in lane.steps))
         waits = {
             name: text
             for name, lane in self.rollout.lanes.items()
             if name in decided and not lane.is_over and (text := _waits_for(decided[name]))
         }
-        # Who begins to leave by this decision makes room, though the caps do not show it yet.
-        room_comes = any(map(_begins_to_leave, steps))
         starting = [name for name, lane in self.rollout.lanes.items() if lane.phase is LanePhase.STARTING]
-        return replace(
-            self.rollout,
-            lacks_room=any(lane.lacks_room for lane in decided.values()) and not room_comes,
-            lacks_start_room=any(decided[name].is_capped for name in starting if name in decided) and not room_comes,
-            waits=waits,
-        )
+        lacks_room = any(lane.lacks_room for lane in decided.values())
+        lacks_start_room = any(decided[name].is_capped for name in starting if name in decided)
+        if lacks_room or lacks_start_room:
+            # Who begins to leave by this decision makes room, though the caps do not show it yet.
+            room_comes = any(map(_begins_to_leave, (*retired, *(o for lane in decided.values() for o in lane.steps))))
+            lacks_room, lacks_start_room = lacks_room and not room_comes, lacks_start_room and not room_comes
+        return changed(self.rollout, lacks_room=lacks_room, lacks_start_room=lacks_start_room, waits=waits)
 
 
 def _begins_to_leave(step: ReplicaStep) -> bool:
@@ -81,7 +81,7 @@ def roll(desired: Desired, observation: Observation, context: ReconcileContext, 
     view = RolloutView(
         desired=desired,
         now=context.now,
-        records=tuple(r.record for r in observation.replicas),
+        records=tuple([r.record for r in observation.replicas]),
         lanes=context.memory.lanes,
         gateway=observation.gateway,
         failures=tuple(_failures(steps)),
@@ -103,7 +103,7 @@ def roll(desired: Desired, observation: Observation, context: ReconcileContext, 
 
 
 def _failures(steps: Sequence[ReplicaStep]) -> Iterator[ReplicaFailure]:
-    for step in steps:
+    for step in unsettled(steps):
         action, fault = step.action, step.replica.engine_fault
         # Who was on the way out has been counted when that began, or left by no fault of its own.
         was_leaving = step.replica.record.state in _LEAVING

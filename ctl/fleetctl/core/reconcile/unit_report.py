@@ -7,15 +7,16 @@ from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING
 
-from fleetctl.model.decision import LaneMemory, ReportStreamUnit
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.stream import StreamUnit
+from fleetctl.model.stream_report import ReportStreamUnit
 from fleetctl.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from fleetctl.model.decision import LaneMemory
     from fleetctl.model.replica import Replica
     from fleetctl.model.stream import StreamFigures
 
@@ -72,17 +73,21 @@ def _is_alike(known: StreamUnit, seen: StreamUnit) -> bool:
 
 def _unit_of(streams: Sequence[tuple[Replica, StreamFigures]], now: datetime) -> StreamUnit | None:
     """Return the unit of the newest replicas that have answered enough, with those started like them. None: too few did."""
-    answering = [each for each in streams if each[1].answers]
-    by_start: dict[tuple[str, str], list[StreamFigures]] = {}
-    for record, figures in answering:
-        by_start.setdefault((record.launch_digest, _engine(record)), []).append(figures)
-    for record, _ in sorted(answering, key=lambda each: (each[0].created_at, each[0].id), reverse=True):
-        alike = by_start[record.launch_digest, _engine(record)]
-        chunks = sum(each.chunks for each in alike)
-        if chunks >= _CHUNKS_MIN and sum(each.answers for each in alike) >= _ANSWERS_MIN:
+    by_start: dict[tuple[str, str, str], list[tuple[Replica, StreamFigures]]] = {}
+    for record, figures in streams:
+        if figures.answers:
+            start = record.launch_digest, record.engine, record.reported_version
+            by_start.setdefault(start, []).append((record, figures))
+    starts = list(by_start.values())
+    if len(starts) > 1:  # during a rollout
+        starts.sort(key=lambda alike: max((record.created_at, record.id) for record, _ in alike), reverse=True)
+    for started in starts:
+        record, alike = started[0][0], [figures for _, figures in started]
+        chunks = sum([each.chunks for each in alike])
+        if chunks >= _CHUNKS_MIN and sum([each.answers for each in alike]) >= _ANSWERS_MIN:
             return StreamUnit(
-                tokens_per_chunk=sum(each.tokens for each in alike) / chunks,
-                gap_s=median(each.gap.p50_s for each in alike),
+                tokens_per_chunk=sum([each.tokens for each in alike]) / chunks,
+                gap_s=median([each.gap.p50_s for each in alike]),
                 engine=_engine(record),
                 launch_digest=record.launch_digest,
                 at=now,

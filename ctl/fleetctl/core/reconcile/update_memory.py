@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from fleetctl.core.changed import changed
 from fleetctl.core.reconcile.limits import absence_counts
 from fleetctl.model.node import NodeState
-from fleetctl.model.replica import ReplicaState
+from fleetctl.model.replica import ENDED_STATES, ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ _PROBED = (ReplicaState.WARMING, ReplicaState.READY)
 
 def update_memory(observation: Observation, memory: Memory, now: datetime) -> Memory:
     """Return the memory with its instants brought up to `now`; what is no longer so is forgotten."""
-    replicas = [r for r in observation.replicas if r.record.state.is_live]
+    replicas = [r for r in observation.replicas if r.record.state not in ENDED_STATES]
     known = memory.missing_since
     missing = [
         r.record.id
@@ -36,7 +36,7 @@ def update_memory(observation: Observation, memory: Memory, now: datetime) -> Me
     counts = memory.unhealthy_count
     first = next((each for each in observation.gateways if each.number == 1), None)
     answered = observation.gateway is not None if first is None else first.snapshot is not None
-    return replace(
+    return changed(
         memory,
         missing_since=_since(known, missing, now),
         orphaned_since=_since(memory.orphaned_since, orphaned_nodes, now),

@@ -20,7 +20,7 @@ from fleetctl.model.decision import LaneMemory
 from fleetctl.model.desired import Desired
 from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.profile import Mode
-from fleetctl.model.replica import Replica, ReplicaState
+from fleetctl.model.replica import CAPACITY_STATES, Replica, ReplicaState
 from fleetctl.model.rollout import LanePhase, LaneRollout, Rollout
 from fleetctl.units import format_duration
 
@@ -58,7 +58,12 @@ class RolloutView:
 
     def of_lane(self, lane: str) -> tuple[Replica, ...]:
         """Return the lane's replicas that serve or will."""
-        return tuple(r for r in self.records if r.lane == lane and r.state.counts_as_capacity)
+        return self._by_lane.get(lane, ())
+
+    @cached_property
+    def _by_lane(self) -> Mapping[str, tuple[Replica, ...]]:
+        serving = [r for r in self.records if r.state in CAPACITY_STATES]
+        return {lane: tuple([r for r in serving if r.lane == lane]) for lane in {r.lane for r in serving}}
 
     def wanted(self, lane: str) -> int:
         """Return how many replicas the lane wants, by the decision before."""

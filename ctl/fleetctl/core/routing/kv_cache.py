@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from operator import attrgetter
 
 import msgspec
 
@@ -25,6 +26,9 @@ _KEPT_S = 15.0
 # Below this share of the capacity nobody waits, and no waits are reckoned.
 _CROWDED = 0.5
 _S_PER_TOKEN = 0.03  # until a gap has been heard
+
+
+_TO_COME = attrgetter("to_come")
 
 
 # One for every request, and no cycle passes through it: not for the garbage collector to track.
@@ -129,12 +133,9 @@ class KvCacheLoad:
 
     def _forecast(self, shares: list[KvShare]) -> None:
         """Find the peak: when each of them ends, the one that ends last first, who is left by then and how much they hold."""
-        shares.sort(key=lambda share: -share.to_come)
+        shares.sort(key=_TO_COME, reverse=True)
         peak = held = after = 0.0
-        steps, peaks = [], []
         for place, share in enumerate(shares, 1):
-            steps.append(share.to_come)
-            peaks.append(peak)
             held += share.held
             all_of_them = held + place * share.to_come
             if all_of_them >= peak:
@@ -144,7 +145,7 @@ class KvCacheLoad:
         for share in shares:
             share.at_peak = share.held + after if share.to_come >= after else 0.0
         self._peak, self._after = peak, after
-        self._steps, self._peaks = (steps, peaks) if peak > _CROWDED * self._capacity else ([], [])
+        self._steps, self._peaks = _ends(shares) if peak > _CROWDED * self._capacity else ([], [])
 
     def note_usage(self, usage: float, read_s: float) -> None:
         """Correct the capacity by the share that the engine said was taken at `read_s`."""
@@ -179,3 +180,15 @@ class KvCacheLoad:
         else:
             most = max(self._held, self._peak)
             self.free_tokens = self._share * self._capacity - most - self._after - self._others_most
+
+
+def _ends(shares: list[KvShare]) -> tuple[list[float], list[float]]:
+    """Return when each of them ends, the last one first, and the most that those hold who are left then."""
+    peak = held = 0.0
+    steps, peaks = [], []
+    for place, share in enumerate(shares, 1):
+        steps.append(share.to_come)
+        peaks.append(peak)
+        held += share.held
+        peak = max(peak, held + place * share.to_come)
+    return steps, peaks

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from fleetctl.core.dispersion import RecentArrivals
 from fleetctl.core.slo.breach import Limits, RequestMeasurements, Uncounted, classify
 from fleetctl.core.slo.endings import Ending
 from fleetctl.core.slo.lane_stats import LaneStats
@@ -17,7 +18,6 @@ from fleetctl.model.gateway import TokenTotals
 if TYPE_CHECKING:
     from fleetctl.model.gateway import LaneWindow
     from fleetctl.model.slo import BreachKind, LaneSlo
-    from fleetctl.model.stream import StreamFigures
 
 _PACE_S = 5.0
 _PACE_WINDOW_S = 60.0  # whose median says what a stall is
@@ -39,6 +39,7 @@ class LaneAccounts:
         "_output_tokens",
         "_paced_s",
         "_prompt_tokens",
+        "arrivals",
         "bad",
         "endings",
         "gap_limit_s",
@@ -61,6 +62,7 @@ class LaneAccounts:
         self.streams: dict[str, ReplicaStreams] = {"": ReplicaStreams(now_s)}
         self.stall_limit_s = stall_limit_s(None)
         self._paced_s = now_s  # when that was last brought up to date
+        self.arrivals = RecentArrivals(now_s)
         self.together = 0
         self.paced_gaps_s: list[float] = []  # between tokens of answers whose chunks are held back, and such tokens
         self.paced_together = 0
@@ -79,9 +81,11 @@ class LaneAccounts:
         self.gap_limit_s = limits.itl_s if limits.itl_s is not None else math.inf
         self.ttft_limit_s = limits.ttft_s if limits.ttft_s is not None else math.inf
 
-    def offered(self, now_s: float) -> None:
-        """Count an arrival."""
+    def offered(self, now_s: float, *, is_again: bool = False) -> None:
+        """Count an arrival; one that its client has sent before says nothing of how bursty demand is."""
         self.windows.open_cell(now_s).offered += 1
+        if not is_again:
+            self.arrivals.add(now_s)
 
     def dispatched(self, now_s: float, wait_s: float) -> None:
         """Count a request's first dispatch."""
@@ -170,7 +174,8 @@ class LaneAccounts:
     def _learn_pace(self, now_s: float) -> None:
         """Bring up to date what a stall is, and forget replicas that have been idle for long."""
         self._paced_s = now_s
-        self.stall_limit_s = stall_limit_s(median_gap_s(self.windows.over(_PACE_WINDOW_S, now_s).stream_gaps()))
+        over, recent = self.windows.parts_over(_PACE_WINDOW_S, now_s)
+        self.stall_limit_s = stall_limit_s(median_gap_s(over.stream_gaps(recent)))
         for replica_id in [name for name, each in self.streams.items() if name and now_s - each.used_s > _IDLE_S]:
             del self.streams[replica_id]
 
@@ -181,11 +186,6 @@ class LaneAccounts:
             found = self.streams[replica_id] = ReplicaStreams(now_s)
         found.used_s = now_s
         return found
-
-    def replica_figures(self, now_s: float) -> dict[str, StreamFigures]:
-        """Return how evenly answers of each replica have streamed of late, where there was any."""
-        found = {name: each.figures(now_s) for name, each in self.streams.items() if name}
-        return {name: each for name, each in found.items() if each.gap.count or each.answers}
 
     def finished(  # noqa: PLR0913  # what a request came to
         self,
@@ -245,4 +245,5 @@ class LaneAccounts:
     def snapshot(self, now_s: float) -> tuple[LaneWindow, ...]:
         """Return every window, shortest first."""
         self.fold(now_s)
-        return tuple(stats.window(seconds, self.slo) for seconds, stats in self.windows.sums(now_s))
+        slo = self.slo
+        return tuple([over.window(seconds, slo, recent) for seconds, over, recent in self.windows.parts(now_s)])

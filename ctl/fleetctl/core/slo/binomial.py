@@ -19,6 +19,16 @@ def chance_of_at_least(misses: int, samples: int, share: float) -> float:
     return _sum_of_terms(misses, samples, share, step=1)
 
 
+def chance_if_kept(missed: int, *, refused: int, covered: int, samples: int, allowed: float, shed: float) -> float:
+    """Return how likely so many misses, or more, are where a promise is kept: small, and it is surely missed.
+
+    A lane keeps its promise where no more than the share `allowed` misses otherwise than by a refusal, and no more than `allowed`
+    and `shed` together counts the refusals in. Each is tested. `missed` has the `refused` that no allowance covers in it, not the `covered`.
+    """
+    together = chance_of_at_least(missed + covered, samples, min(1.0, allowed + shed))
+    return min(together, chance_of_at_least(missed - refused, samples, allowed)) if shed else together
+
+
 def chance_of_at_most(misses: int, samples: int, share: float) -> float:
     """Return P(X <= misses) for X ~ Binomial(samples, share): small, and the true share is surely lower."""
     if misses >= samples:

@@ -33,7 +33,8 @@ def count_gateway(
 
     Of a lane that is no longer in the profile the ledger stays as it is, as long as the objective's window holds any of it.
     """
-    names = [lane.name for lane in profile.lanes]
+    shed = {lane.name: lane.slo.shed for lane in profile.lanes}
+    names = list(shed)
     window_s = profile.objective.window_s
     removed = [name for name in ledgers if name not in names and not is_spent(ledgers[name], window_s, now)]
     counted = {name: ledgers[name] for name in (*names, *removed[-_REMOVED_MAX:]) if name in ledgers}
@@ -49,6 +50,7 @@ def count_gateway(
             now=now,
             window_s=window_s,
             objective=profile.objective.fraction,
+            shed=shed[lane.name],
         )
     return counted
 

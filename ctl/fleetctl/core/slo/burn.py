@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.binomial import chance_of_at_least
+from fleetctl.core.slo.binomial import chance_if_kept
 from fleetctl.core.slo.judge import LIVE_CONFIDENCE
 from fleetctl.model.alert import AlertName, AlertSeverity
 from fleetctl.units import format_duration
@@ -77,7 +77,15 @@ def is_surely_bad(count: RequestCount) -> bool:
     """Whether so many bad requests would be next to impossible if the objective were kept; of few samples nobody knows."""
     if not count.bad:
         return False
-    return chance_of_at_least(count.bad, count.total, count.allowed / count.total) <= 1.0 - LIVE_CONFIDENCE
+    chance = chance_if_kept(
+        count.bad,
+        refused=count.refused,
+        covered=count.covered,
+        samples=count.total,
+        allowed=count.allowed / count.total,
+        shed=count.shed_allowed / count.total,
+    )
+    return chance <= 1.0 - LIVE_CONFIDENCE
 
 
 def burn_names(budget: LaneBudget) -> dict[str, float]:

@@ -7,15 +7,18 @@ handful of samples suffices where all of them are late, and one late request of 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from fleetctl.core.slo.binomial import chance_of_at_least, chance_of_at_most
-from fleetctl.model.slo import LatencyTarget
+from fleetctl.core.slo.binomial import chance_if_kept, chance_of_at_least, chance_of_at_most
+from fleetctl.model.slo import BreachKind, LatencyTarget
 from fleetctl.model.verdict import BreachRecord, Compliance, SloFinding, SloVerdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from fleetctl.model.gateway import LaneSnapshot, LaneWindow
@@ -34,6 +37,7 @@ LONG_S = 60.0
 # A breach ends when the short window has been inside the promise for so long. At once would be too soon: streams that
 # were hurt end, and count, many seconds after their cause has gone, and the breach would come back with each.
 _QUIET = timedelta(seconds=15)
+_GRAVEST = tuple(Compliance)
 _ROUNDING = 1e-9  # 1 - 0.99 is a little more than 0.01 in binary
 
 
@@ -46,6 +50,8 @@ class Evidence:
     samples: int
     missed: int
     allowed: float
+    covered: int = 0  # refusals that are good, as the shed allowance covers them
+    shed: float = 0.0  # that allowance
     undecided: int = 0
     measured_s: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)
@@ -54,6 +60,18 @@ class Evidence:
     def is_within(self) -> bool:
         """Whether the samples themselves keep the promise, whatever the undecided would have come to."""
         return self.missed + self.undecided <= self.samples * self.allowed + _ROUNDING
+
+    @property
+    def chance(self) -> float:
+        """Return how likely so many misses are where the promise is kept."""
+        return chance_if_kept(
+            self.missed,
+            refused=self.kinds.get(BreachKind.REFUSED, 0),
+            covered=self.covered,
+            samples=self.samples,
+            allowed=self.allowed,
+            shed=self.shed,
+        )
 
 
 def judge_live(
@@ -73,7 +91,8 @@ def judge_live(
     verdict = _verdict(findings, objective)
     missed = tuple(finding.name for finding in verdict.having(Compliance.MISSED))
     if not missed:
-        return replace(verdict, ended=_ended(before, now))
+        ended = _ended(before, now)
+        return verdict if ended is None else replace(verdict, ended=ended)
     since = before.since if before and before.ended_at is None else now
     quiet = {name: at for name in missed if (at := quiet_since[name]) is not None}
     breach = BreachRecord(since=since, names=missed, quiet_since=quiet)
@@ -102,7 +121,9 @@ def _ended(before: BreachRecord | None, now: datetime) -> BreachRecord | None:
     return ended if now - (ended.ended_at or now) < timedelta(seconds=LONG_S) else None
 
 
-def judge_run(whole: LaneWindow, *, objective: float, undecided: int = 0) -> SloVerdict:
+def judge_run(
+    whole: LaneWindow, *, objective: float, undecided: int = 0, confidence: float = RUN_CONFIDENCE
+) -> SloVerdict:
     """Return the verdict on everything a run counted; `whole.seconds` is how long it was.
 
     `undecided` requests were cut short before they were good or missed: the promise is kept if it is with all of them
@@ -110,8 +131,33 @@ def judge_run(whole: LaneWindow, *, objective: float, undecided: int = 0) -> Slo
     """
     share, *targets = _evidence(whole, objective)
     share = replace(share, samples=share.samples + undecided, undecided=undecided)
-    findings = tuple(_finding(each, _compliance(each, RUN_CONFIDENCE)) for each in (share, *targets))
+    findings = tuple(_finding(each, _compliance(each, confidence)) for each in (share, *targets))
     return _verdict(findings, objective)
+
+
+def judge_runs(runs: Sequence[SloVerdict], *, confidence: float) -> SloVerdict:
+    """Return the verdict on several runs of one lane: counts are summed up, what was measured is the mean of the runs."""
+    findings = (_over_runs(same) for same in zip(*(run.findings for run in runs), strict=True))
+    return _verdict(tuple(_finding(each, _compliance(each, confidence)) for each in findings), runs[0].objective)
+
+
+def _over_runs(same: Sequence[SloFinding]) -> Evidence:
+    measured = [each.measured for each in same if each.measured is not None]
+    kinds: Counter[str] = Counter()
+    for each in same:
+        kinds.update(each.kinds)
+    return Evidence(
+        target=same[0].target,
+        window_s=fmean(each.window_s for each in same),
+        samples=sum(each.samples for each in same),
+        missed=sum(each.missed for each in same),
+        allowed=same[0].allowed,
+        covered=sum(each.covered for each in same),
+        shed=same[0].shed,
+        undecided=sum(each.undecided for each in same),
+        measured_s=fmean(measured) if measured else 0.0,
+        kinds=dict(kinds),
+    )
 
 
 def judge_counts(counted: RequestCounts, *, objective: float, seconds: float, confidence: float) -> SloFinding:
@@ -143,7 +189,9 @@ def _evidence(window: LaneWindow, objective: float) -> tuple[Evidence, ...]:
         samples=window.judged,
         missed=window.missed,
         allowed=1.0 - objective,
-        kinds={str(kind): count for kind, count in window.breached.items() if count},
+        covered=window.covered,
+        shed=window.shed_share,
+        kinds={str(kind): count for kind, count in window.missed_by_kind.items() if count},
     )
     targets = (
         Evidence(
@@ -199,8 +247,7 @@ def _compliance(evidence: Evidence, confidence: float) -> Compliance:
         return Compliance.KEPT
     if evidence.missed <= evidence.samples * evidence.allowed + _ROUNDING:
         return Compliance.UNDECIDED  # by those that were cut short alone
-    chance = chance_of_at_least(evidence.missed, evidence.samples, evidence.allowed)
-    return Compliance.MISSED if chance <= 1.0 - confidence else Compliance.UNDECIDED
+    return Compliance.MISSED if evidence.chance <= 1.0 - confidence else Compliance.UNDECIDED
 
 
 def _finding(evidence: Evidence, compliance: Compliance) -> SloFinding:
@@ -214,6 +261,8 @@ def _finding(evidence: Evidence, compliance: Compliance) -> SloFinding:
         missed=evidence.missed,
         undecided=evidence.undecided,
         allowed=evidence.allowed,
+        covered=evidence.covered,
+        shed=evidence.shed,
         kinds=evidence.kinds,
         measured=_measured(evidence),
         factor=_factor(evidence),
@@ -255,7 +304,8 @@ def _verdict(findings: tuple[SloFinding, ...], objective: float) -> SloVerdict:
 
 def _worst(findings: tuple[SloFinding, ...]) -> Compliance:
     """Return the gravest of them; the enum has them in this order."""
-    return next((each for each in Compliance if any(f.compliance is each for f in findings)), Compliance.NONE)
+    found = {finding.compliance for finding in findings}
+    return next((each for each in _GRAVEST if each in found), Compliance.NONE)
 
 
 def _name(evidence: Evidence) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.core.slo.sketch import QuantileSketch, SketchReading
 from fleetctl.core.slo.streams import StreamCounts
 from fleetctl.model.gateway import LaneWindow
-from fleetctl.model.slo import Metric, TargetCount
+from fleetctl.model.slo import BreachKind, Metric, TargetCount, covered_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,15 +66,26 @@ class LaneStats:
         self.prompt_tokens += other.prompt_tokens
         self.output_tokens += other.output_tokens
         self.finished_output_tokens += other.finished_output_tokens
-        self.ttft.merge(other.ttft)
-        self.itl.merge(other.itl)
-        self.paced_itl.merge(other.paced_itl)
-        self.paced_gap.merge(other.paced_gap)
         self.together += other.together
-        self.streams.merge(other.streams)
-        self.e2e.merge(other.e2e)
-        self.queue_wait.merge(other.queue_wait)
-        self.unit.merge(other.unit)
+        if other.streams.answers:
+            self.streams.merge(other.streams)
+        self._merge_sketches(other)
+
+    def _merge_sketches(self, other: LaneStats) -> None:
+        """Add what `other` measured; most have measured nothing of some of these, and a window is merged from dozens of them."""
+        if other.itl.count:
+            self.itl.merge(other.itl)
+        if other.queue_wait.count:
+            self.queue_wait.merge(other.queue_wait)
+        if other.ttft.count:
+            self.ttft.merge(other.ttft)
+        if other.e2e.count:
+            self.e2e.merge(other.e2e)
+        if other.paced_itl.count or other.paced_gap.count:
+            self.paced_itl.merge(other.paced_itl)
+            self.paced_gap.merge(other.paced_gap)
+        if other.unit.count:
+            self.unit.merge(other.unit)
 
     def remove(self, gone: Sequence[LaneStats], rest: Sequence[LaneStats]) -> None:
         """Take out what `gone` had added; `rest` is all else that was merged into this one."""
@@ -102,9 +113,11 @@ class LaneStats:
         self.paced_gap.remove((each.paced_gap for each in gone), (each.paced_gap for each in rest))
         self.unit.remove((each.unit for each in gone), (each.unit for each in rest))
 
-    def stream_gaps(self) -> SketchReading:
-        """Return the gaps between chunks: those between tokens, but for the tokens that left together."""
-        return SketchReading(_both(self.itl, self.paced_gap), without_zeros=self.together)
+    def stream_gaps(self, more: LaneStats | None = None) -> SketchReading:
+        """Return the gaps between chunks: those between tokens, but for the tokens that left together; `more`: as `window` has it."""
+        more = more or _NOTHING
+        chunks = _both(self.itl, self.paced_gap), _both(more.itl, more.paced_gap)
+        return SketchReading(*chunks, without_zeros=self.together + more.together)
 
     def stream_gap_sum_s(self) -> float:
         """Return the sum of the gaps between chunks."""
@@ -114,49 +127,73 @@ class LaneStats:
         """Return the gaps between tokens, not to be changed."""
         return _both(self.itl, self.paced_itl)
 
-    def window(self, seconds: float, slo: LaneSlo) -> LaneWindow:
-        """Return these counts as the figures of a window of this length, those of the SLO's targets among them."""
-        ttft, itl, e2e, queue_wait = map(SketchReading, (self.ttft, self.token_gaps(), self.e2e, self.queue_wait))
-        gap = self.stream_gaps()
-        readings = {
-            Metric.TTFT: ttft,
-            Metric.ITL: itl,
-            Metric.E2E: e2e,
-            Metric.COMPLETION: e2e,
-            Metric.QUEUE_WAIT: queue_wait,
-            Metric.STREAM_GAP: gap,
-            Metric.TOKENS_PER_CHUNK: SketchReading(self.unit),
-        }
+    def window(self, seconds: float, slo: LaneSlo, more: LaneStats | None = None) -> LaneWindow:
+        """Return these counts as the figures of a window of this length, those of the SLO's targets among them.
+
+        `more`: they and these are read as if they were merged.
+        """
+        more = more or _NOTHING
+        readings = _readings(self, more)
+        itl, gap = readings[Metric.ITL], readings[Metric.STREAM_GAP]
+        itl_shown = itl.summary()
+        streams = self.streams.beside(more.streams) if more.streams.answers else self.streams
+        good, breached = self.good + more.good, _sum_of(self.breached, more.breached)
+        judged = good + sum(breached.values())
         return LaneWindow(
             seconds=seconds,
-            offered=self.offered,
-            good=self.good,
-            breached=dict(self.breached),
-            shed=dict(self.shed),
-            finished=self.finished,
-            looped=self.looped,
-            preempted=self.preempted,
-            prefixes_lost=self.prefixes_lost,
-            prefix_tokens_lost=self.prefix_tokens_lost,
-            prompt_tokens=self.prompt_tokens,
-            output_tokens=self.output_tokens,
-            finished_output_tokens=self.finished_output_tokens,
-            ttft=ttft.summary(),
-            itl=itl.summary(),
-            e2e=e2e.summary(),
-            queue_wait=queue_wait.summary(),
-            streams=self.streams.figures(gap.summary()),
+            offered=self.offered + more.offered,
+            good=good,
+            breached=breached,
+            covered=covered_refusals(breached.get(BreachKind.REFUSED, 0), allowance=slo.shed * judged),
+            shed_share=slo.shed,
+            shed=_sum_of(self.shed, more.shed),
+            finished=self.finished + more.finished,
+            looped=self.looped + more.looped,
+            preempted=self.preempted + more.preempted,
+            prefixes_lost=self.prefixes_lost + more.prefixes_lost,
+            prefix_tokens_lost=self.prefix_tokens_lost + more.prefix_tokens_lost,
+            prompt_tokens=self.prompt_tokens + more.prompt_tokens,
+            output_tokens=self.output_tokens + more.output_tokens,
+            finished_output_tokens=self.finished_output_tokens + more.finished_output_tokens,
+            ttft=readings[Metric.TTFT].summary(),
+            itl=itl_shown,
+            e2e=readings[Metric.E2E].summary(),
+            queue_wait=readings[Metric.QUEUE_WAIT].summary(),
+            streams=streams.figures(itl_shown if gap is itl else gap.summary()),
             targets=tuple(
-                self._stalls(target) if target.metric is Metric.STALL_RATE else _count(target, readings[target.metric])
-                for target in slo.targets
+                [
+                    _stalls(each, streams) if each.metric is Metric.STALL_RATE else _count(each, readings[each.metric])
+                    for each in slo.targets
+                ]
             ),
         )
 
-    def _stalls(self, target: LatencyTarget) -> TargetCount:
-        answers, stalled = self.streams.answers, self.streams.stalled_answers
-        return TargetCount(
-            target=target, samples=answers, over=stalled, measured_s=stalled / answers if answers else 0.0
-        )
+
+_NOTHING = LaneStats()
+
+
+def _readings(one: LaneStats, more: LaneStats) -> dict[Metric, SketchReading]:
+    """Return what both have measured, read together."""
+    is_paced = bool(one.paced_itl.count or more.paced_itl.count)
+    itl = SketchReading(one.token_gaps(), more.token_gaps()) if is_paced else SketchReading(one.itl, more.itl)
+    # Where each token leaves by itself, as it comes, the gaps between chunks are those between tokens.
+    is_plain = not (is_paced or one.together or more.together or one.paced_gap.count or more.paced_gap.count)
+    gap = itl if is_plain else one.stream_gaps(more)
+    e2e = SketchReading(one.e2e, more.e2e)
+    return {
+        Metric.TTFT: SketchReading(one.ttft, more.ttft),
+        Metric.ITL: itl,
+        Metric.E2E: e2e,
+        Metric.COMPLETION: e2e,
+        Metric.QUEUE_WAIT: SketchReading(one.queue_wait, more.queue_wait),
+        Metric.STREAM_GAP: gap,
+        Metric.TOKENS_PER_CHUNK: SketchReading(one.unit, more.unit),
+    }
+
+
+def _stalls(target: LatencyTarget, streams: StreamCounts) -> TargetCount:
+    answers, stalled = streams.answers, streams.stalled_answers
+    return TargetCount(target=target, samples=answers, over=stalled, measured_s=stalled / answers if answers else 0.0)
 
 
 def _both(one: QuantileSketch, other: QuantileSketch) -> QuantileSketch:
@@ -177,6 +214,13 @@ def _count(target: LatencyTarget, found: SketchReading) -> TargetCount:
         over=found.count - found.count_at_most(target.limit_s),
         measured_s=found.quantile(target.percentile),
     )
+
+
+def _sum_of(one: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    found = dict(one)
+    for key, count in more.items():
+        found[key] = found.get(key, 0) + count
+    return found
 
 
 def _add(counts: defaultdict[str, int], more: dict[str, int]) -> None:

@@ -10,7 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+import msgspec
+
 from fleetctl.model.budget import BudgetBucket, BudgetLedger, BudgetTier, GatewayCount, RequestCount, RequestTotals
+from fleetctl.model.slo import BreachKind, covered_refusals, less_covered
 
 _HOUR_S = 3600
 _WEEK_S = 7 * 86400
@@ -34,7 +37,7 @@ def begin(totals: RequestTotals, *, gateway_started_at: datetime, now: datetime)
     return BudgetLedger(since=gateway_started_at if totals != RequestTotals() else now)
 
 
-def add_totals(
+def add_totals(  # noqa: PLR0913  # what was counted, when, and by which promise
     ledger: BudgetLedger,
     totals: RequestTotals,
     *,
@@ -42,18 +45,21 @@ def add_totals(
     now: datetime,
     window_s: float,
     objective: float,
+    shed: float = 0.0,
 ) -> BudgetLedger:
     """Return the ledger with what a gateway has counted since it was last read, in the buckets of `now`.
 
     Counts that start anew, of another gateway or of a lane that left the table meanwhile, are all new. What a gateway
-    counted between its last reading and its death is lost. `objective` says how many of the new ones may be bad.
+    counted between its last reading and its death is lost. `objective` says how many of the new ones may be bad, `shed` how many
+    may be refused.
     """
     new = _since_last(ledger, totals, gateway_started_at)
-    now_s = int(now.timestamp())
+    now_s, requests = int(now.timestamp()), new.good + new.bad
+    added = BudgetBucket(now_s, new.good, new.bad, requests * (1.0 - objective), new.kinds, requests * shed)
     kept = {tier.width_s: tier.buckets for tier in with_tiers(ledger, objective).tiers}
     spans = spans_s(window_s)
     grown = tuple(
-        BudgetTier(width_s=width_s, buckets=_with(_seed(kept, width_s), width_s, span_s, new, now_s, objective))
+        BudgetTier(width_s=width_s, buckets=_with(_seed(kept, width_s), width_s, span_s, now_s, added))
         for width_s, span_s in spans.items()
     )
     if grown == ledger.tiers and totals == ledger.counted and gateway_started_at == ledger.gateway_started_at:
@@ -76,6 +82,7 @@ def add_totals_of(  # noqa: PLR0913  # as add_totals, and whose they are
     now: datetime,
     window_s: float,
     objective: float,
+    shed: float = 0.0,
 ) -> BudgetLedger:
     """Return the ledger with what one of several gateways has counted, each since it was itself last read."""
     before = ledger.others_counted.get(str(number))
@@ -85,7 +92,7 @@ def add_totals_of(  # noqa: PLR0913  # as add_totals, and whose they are
         counted=before.counted if before is not None else RequestTotals(),
     )  # fmt: skip
     grown = add_totals(
-        own, totals, gateway_started_at=gateway_started_at, now=now, window_s=window_s, objective=objective
+        own, totals, gateway_started_at=gateway_started_at, now=now, window_s=window_s, objective=objective, shed=shed
     )
     if number == 1 or grown is own:
         return grown if number == 1 else ledger
@@ -101,13 +108,25 @@ def add_totals_of(  # noqa: PLR0913  # as add_totals, and whose they are
 def count_over(ledger: BudgetLedger, window_s: float, now: datetime) -> RequestCount:
     """Return the requests of the last `window_s` seconds, by the finest tier that reaches back so far."""
     good, bad, allowed, start_s = 0, 0, 0.0, now.timestamp() - window_s
+    refused, shed_allowed = 0, 0.0
     for bucket in reversed(buckets_for(ledger, window_s)):
         if bucket.start_s <= start_s:
             break
         good += bucket.good
         bad += bucket.bad
         allowed += bucket.allowed
-    return RequestCount(window_s=window_s, good=good, bad=bad, allowed=allowed)
+        refused += bucket.kinds.get(BreachKind.REFUSED, 0)
+        shed_allowed += bucket.shed_allowed
+    covered = covered_refusals(refused, allowance=shed_allowed)
+    return RequestCount(
+        window_s=window_s,
+        good=good + covered,
+        bad=bad - covered,
+        allowed=allowed,
+        covered=covered,
+        refused=refused - covered,
+        shed_allowed=shed_allowed,
+    )
 
 
 def kinds_over(ledger: BudgetLedger, window_s: float, now: datetime) -> dict[str, int]:
@@ -117,7 +136,7 @@ def kinds_over(ledger: BudgetLedger, window_s: float, now: datetime) -> dict[str
     for bucket in buckets_for(ledger, window_s):
         if bucket.start_s > start_s and bucket.kinds:
             kinds = _sum_of(kinds, bucket.kinds)
-    return kinds
+    return less_covered(kinds, count_over(ledger, window_s, now).covered)
 
 
 def buckets_for(ledger: BudgetLedger, window_s: float) -> tuple[BudgetBucket, ...]:
@@ -133,7 +152,14 @@ def hours_since(ledger: BudgetLedger, since: datetime) -> tuple[BudgetBucket, ..
     """Return the hours that reach beyond `since`, oldest first; the first may have begun before it."""
     start_s = since.timestamp()
     found = next((tier.buckets for tier in ledger.tiers if tier.width_s == _HOUR_S), ())
-    return tuple(bucket for bucket in found if bucket.start_s + _HOUR_S > start_s)
+    return tuple(_judged(bucket) for bucket in found if bucket.start_s + _HOUR_S > start_s)
+
+
+def _judged(bucket: BudgetBucket) -> BudgetBucket:
+    """Return a stretch of time by itself, the refusals that its shed allowance covers counted as good."""
+    covered = covered_refusals(bucket.kinds.get(BreachKind.REFUSED, 0), allowance=bucket.shed_allowed)
+    kinds = less_covered(bucket.kinds, covered)
+    return BudgetBucket(bucket.start_s, bucket.good + covered, bucket.bad - covered, bucket.allowed, kinds)
 
 
 def kept_s(window_s: float) -> float:
@@ -185,7 +211,7 @@ def _since_last(ledger: BudgetLedger, totals: RequestTotals, gateway_started_at:
 
 
 def _with(
-    buckets: tuple[BudgetBucket, ...], width_s: int, span_s: int, new: RequestTotals, now_s: int, objective: float
+    buckets: tuple[BudgetBucket, ...], width_s: int, span_s: int, now_s: int, new: BudgetBucket
 ) -> tuple[BudgetBucket, ...]:
     """Return a tier's buckets without those that are too old, and with what is new in the youngest."""
     oldest_s = now_s - span_s - width_s
@@ -197,8 +223,7 @@ def _with(
     # Also when the clock went back a little: buckets stay in order.
     is_open = bool(buckets) and buckets[-1].start_s >= start_s
     last = buckets[-1] if is_open else BudgetBucket(start_s, 0, 0, 0.0, {})
-    allowed = (new.good + new.bad) * (1.0 - objective)
-    return (*(buckets[:-1] if is_open else buckets), _joined(last, new.good, new.bad, allowed, new.kinds))
+    return (*(buckets[:-1] if is_open else buckets), _joined(last, new))
 
 
 def _seed(kept: dict[int, tuple[BudgetBucket, ...]], width_s: int) -> tuple[BudgetBucket, ...]:
@@ -214,19 +239,20 @@ def _moved(buckets: tuple[BudgetBucket, ...], width_s: int, step_s: int) -> tupl
     for bucket in buckets:
         start_s = (bucket.start_s + step_s) // width_s * width_s
         if moved and moved[-1].start_s == start_s:
-            moved[-1] = _joined(moved[-1], bucket.good, bucket.bad, bucket.allowed, bucket.kinds)
+            moved[-1] = _joined(moved[-1], bucket)
         else:
-            moved.append(BudgetBucket(start_s, bucket.good, bucket.bad, bucket.allowed, bucket.kinds))
+            moved.append(msgspec.structs.replace(bucket, start_s=start_s))
     return tuple(moved)
 
 
-def _joined(bucket: BudgetBucket, good: int, bad: int, allowed: float, kinds: dict[str, int]) -> BudgetBucket:
+def _joined(bucket: BudgetBucket, more: BudgetBucket) -> BudgetBucket:
     return BudgetBucket(
         bucket.start_s,
-        bucket.good + good,
-        bucket.bad + bad,
-        round(bucket.allowed + allowed, _DIGITS),
-        _sum_of(bucket.kinds, kinds) if kinds else bucket.kinds,
+        bucket.good + more.good,
+        bucket.bad + more.bad,
+        round(bucket.allowed + more.allowed, _DIGITS),
+        _sum_of(bucket.kinds, more.kinds) if more.kinds else bucket.kinds,
+        round(bucket.shed_allowed + more.shed_allowed, _DIGITS),
     )
 
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fleetctl.core.slo.judge import Evidence, judge_evidence
-from fleetctl.model.slo import LaneSlo, Metric
+from fleetctl.model.slo import BreachKind, LaneSlo, Metric, covered_refusals
 from fleetctl.model.tiers import TierSpec
 from fleetctl.model.verdict import Compliance, PromiseFinding
 
@@ -40,14 +40,20 @@ class TierPromises:
         if not own:
             return ()
         decided = counts.offered - counts.undecided
+        shed = next(each.slo.shed for each in self.tiers if each.name == name)
+        covered = covered_refusals(counts.shed, allowance=shed * decided)
+        good = counts.good + covered
         share = _judged(
             PromiseFinding(
                 name=GOOD_REQUESTS,
                 percentile=None,
                 limit=self.objective,
-                measured=counts.good / decided if decided else None,
+                measured=good / decided if decided else None,
                 samples=decided,
-                missed=decided - counts.good,
+                missed=decided - good,
+                covered=covered,
+                refused=counts.shed - covered,
+                shed=shed,
                 undecided=counts.undecided,
                 allowed=1.0 - self.objective,
             ),
@@ -114,6 +120,9 @@ def _summed(same: Sequence[PromiseFinding], confidence: float) -> PromiseFinding
         measured=1.0 - missed / samples if is_share and samples else fmean(measured) if measured else None,
         samples=samples,
         missed=missed,
+        covered=sum(each.covered for each in same),
+        refused=sum(each.refused for each in same),
+        shed=same[0].shed,
         undecided=sum(each.undecided for each in same),
         allowed=same[0].allowed,
     )
@@ -127,7 +136,10 @@ def _judged(found: PromiseFinding, confidence: float) -> PromiseFinding:
         samples=found.samples + found.undecided,
         missed=found.missed,
         allowed=found.allowed,
+        covered=found.covered,
+        shed=found.shed,
         undecided=found.undecided,
+        kinds={BreachKind.REFUSED: found.refused},
     )
     judged = judge_evidence(evidence, confidence)
     return replace(found, compliance=judged.compliance, is_sure=judged.is_sure)

@@ -227,7 +227,7 @@ class RequestStopwatch:
         """Count a request that has passed a limit while it still waits or runs; called now and then for each."""
         if self.breach is not None:
             return
-        age_s, limits = now_s - self.started_s, self.limits
+        age_s, limits = now_s - self.started_s, self._limits or self._accounts.limits
         if limits.total_s is not None and age_s > limits.total_s:
             self._miss(now_s, BreachKind.TIMEOUT)
         elif (is_stream and self.ttft_s is None and age_s > self._ttft_limit_s) or (

@@ -8,7 +8,7 @@ from fleetctl.core.slo.sketch import QuantileSketch, SketchReading
 from fleetctl.model.stream import StreamFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fleetctl.model.slo import Quantiles
 
@@ -62,6 +62,13 @@ class StreamCounts:
             self.stalls += other.stalls
             self.chunks += other.chunks
             self.tokens += other.tokens
+
+    def beside(self, other: StreamCounts) -> StreamCounts:
+        """Return everything that both counted."""
+        both = StreamCounts()
+        both.merge(self)
+        both.merge(other)
+        return both
 
     def remove(self, gone: Iterable[StreamCounts]) -> None:
         """Take out what `gone` had added."""
@@ -139,10 +146,9 @@ class ReplicaStreams:
         """Return its figures of late, some five seconds old at most: of a thousand replicas they take 20 ms."""
         if now_s < self._figures_until_s:
             return self._figures
-        gap, counts = QuantileSketch(), StreamCounts()
-        for cell in (self._open_cell(now_s), self._before):
-            gap.merge(cell.gap)
-            counts.merge(cell.counts)
+        now, before = self._open_cell(now_s), self._before
+        gap = SketchReading(now.gap, before.gap)
+        counts = now.counts.beside(before.counts) if before.counts.answers else now.counts
         self._figures = counts.figures(gap.summary())
         # Not all of a fleet's in one moment; by something that a simulation repeats.
         self._figures_until_s = now_s + _FIGURES_S * (0.5 + 0.5 * (gap.count & 15) / 15)
@@ -160,3 +166,9 @@ class ReplicaStreams:
 def median_gap_s(gaps: SketchReading) -> float | None:
     """Return the median of a lane's latest gaps. None: there are too few of them."""
     return gaps.quantile(0.5) if gaps.count >= _MEDIAN_GAPS_MIN else None
+
+
+def replica_figures(streams: Mapping[str, ReplicaStreams], now_s: float) -> dict[str, StreamFigures]:
+    """Return how evenly answers of each replica have streamed of late, where there was any."""
+    found = {name: each.figures(now_s) for name, each in streams.items() if name}
+    return {name: each for name, each in found.items() if each.gap.count or each.answers}

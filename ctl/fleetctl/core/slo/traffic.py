@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fleetctl.core.slo.sketch import QuantileSketch
+from fleetctl.model.slo import BreachKind
 from fleetctl.model.traffic import OTHERS, TrafficFigures
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ TIERS_COUNTED_MAX: Final = 64  # a trace may name any
 class TrafficCounts:
     """The sums of one tier or client."""
 
-    __slots__ = ("good", "offered", "refused", "served_tokens", "ttft", "undecided")
+    __slots__ = ("good", "offered", "refused", "served_tokens", "shed", "ttft", "undecided")
 
     def __init__(self) -> None:
         self.offered = self.good = self.undecided = self.served_tokens = 0
+        self.shed = 0  # misses that are a refusal
         self.refused: Counter[str] = Counter()
         self.ttft = QuantileSketch()
 
@@ -37,6 +39,7 @@ class TrafficCounts:
         self.offered += 1
         self.good += stopwatch.is_good
         self.undecided += not stopwatch.is_good and stopwatch.breach is None
+        self.shed += stopwatch.breach is BreachKind.REFUSED
         self.served_tokens += served_tokens
         if refusal:
             self.refused[refusal] += 1
@@ -48,6 +51,7 @@ class TrafficCounts:
         self.offered += other.offered
         self.good += other.good
         self.undecided += other.undecided
+        self.shed += other.shed
         self.served_tokens += other.served_tokens
         self.refused.update(other.refused)
         self.ttft.merge(other.ttft)

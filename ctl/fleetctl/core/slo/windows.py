@@ -172,20 +172,50 @@ class SlidingWindows(Generic[M]):
 
     def over(self, seconds: float, now_s: float) -> M:
         """Return the sum over the window of this length. Raises KeyError for a length that is not kept."""
-        return dict(self.sums(now_s))[seconds]
+        over, recent = self.parts_over(seconds, now_s)
+        whole = self._make()
+        whole.merge(over)
+        whole.merge(recent)
+        return whole
+
+    def parts_over(self, seconds: float, now_s: float) -> tuple[M, M]:
+        """Return the two parts of the sum over one window, as `parts` has them; others are left as they are until somebody asks.
+
+        Raises KeyError for a length that is not kept.
+        """
+        last, recent = self._rings[seconds], self._recent(now_s)
+        for ring in self._rings.values():
+            ring.add_part(recent, now_s)
+            if ring is last:
+                break
+        return last.total(now_s), recent
 
     def sums(self, now_s: float) -> Iterator[tuple[float, M]]:
         """Yield every window's length and sum, the shortest first."""
+        for seconds, over, recent in self.parts(now_s):
+            whole = self._make()
+            whole.merge(over)
+            whole.merge(recent)
+            yield seconds, whole
+
+    def parts(self, now_s: float) -> Iterator[tuple[float, M, M]]:
+        """Yield every window's length and the two parts of its sum, the shortest first: what is over, and what is not.
+
+        Neither is to be changed, and both are to be read before the next is asked for: to add them up takes as long as
+        to read them.
+        """
+        recent = self._recent(now_s)
+        for seconds, ring in self._rings.items():
+            ring.add_part(recent, now_s)
+            yield seconds, ring.total(now_s), recent
+
+    def _recent(self, now_s: float) -> M:
+        """Return what the shortest window has not passed on yet, to be added to."""
         if now_s >= self._cell_ends_s:
             self._close(now_s)
         recent = self._make()
         recent.merge(self._cell)
-        for seconds, ring in self._rings.items():
-            ring.add_part(recent, now_s)
-            whole = self._make()
-            whole.merge(ring.total(now_s))
-            whole.merge(recent)
-            yield seconds, whole
+        return recent
 
     def lifetime(self) -> M:
         """Return the sum of everything ever added."""

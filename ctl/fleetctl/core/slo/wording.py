@@ -33,6 +33,7 @@ def describe(finding: SloFinding) -> str:
         counts = {**dict(sorted(finding.kinds.items())), "cut short": finding.undecided}
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         good = f"{finding.samples - finding.missed - finding.undecided} of {finding.samples} requests good"
+        good += f", {finding.covered} of them refused as allowed" if finding.covered else ""
         promised = format_fraction(1.0 - finding.allowed)
         return f"{good}{f' ({kinds})' if kinds else ''}, {promised} promised (burn {_times(finding.factor)}) {over}"
     measured = format_value(target, finding.measured or 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -25,13 +26,22 @@ _HERE = Path(__file__).resolve().parent
 _OWN_PATHS = (
     "/opt/fleetctl",
     "/etc/systemd/system",
-    "/run/fleetctl",
+    "/run/fleetctl",  # and /run/fleetctl-boot
     "/var/lib/fleetctl",
     "/usr/bin/docker",
     "/usr/bin/systemctl",
 )
 _METADATA = "http://169.254.169.254"
 _UPTIME_S = 0.5
+# journalctl --unit NAME --output cat --no-pager [--cursor-file FILE]: what is behind the cursor, which is moved to the end.
+_JOURNALCTL = """[ "$1 $3 $4 $5" = "--unit --output cat --no-pager" ] || exit 64
+[ -e {journal}/"$2" ] || exit 0
+[ "$6" = --cursor-file ] || exec cat {journal}/"$2"
+begin=$(cat "$7" 2>/dev/null || echo 0)
+end=$(wc -c <{journal}/"$2")
+tail -c +$((begin + 1)) {journal}/"$2" | head -c $((end - begin))
+echo "$end" >"$7"
+"""
 
 
 class FirstProcess:
@@ -54,6 +64,7 @@ class FirstProcess:
         }
         self._units = UnitManager(self._root / "etc/systemd/system", self._environment, self._log, self._over.set)
         self._changed: dict[str, str] = {}
+        self._commands: list[asyncio.Task[None]] = []
         if not self._is_own:
             self._changed = {path: f"{self._root}{path}" for path in _OWN_PATHS}
             self._changed[_METADATA] = settings["metadata"]
@@ -87,6 +98,7 @@ class FirstProcess:
             "systemd-run": f'exec {python} -I -S {_HERE}/shim.py {self._socket()} systemd-run "$@"',
             "docker": f"exec {python} -I -S {_HERE}/docker.py {self._runtime}/images '{address}' \"$@\"",
             "aws": f"exec {python} {_HERE}/aws.py '{cloud}' \"$@\"",
+            "journalctl": _JOURNALCTL.format(journal=f"{self._runtime}/journal"),
             "cloud-init-per": 'shift 2\nexec "$@"',
         }
         scripts |= dict.fromkeys((f"python3.{sys.version_info.minor}", "python3"), _python_script())
@@ -145,11 +157,26 @@ class FirstProcess:
         """Power off when the cloud says so; die with it."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        if not await reader.readline():
+        while (line := await reader.readline()).startswith(b"run "):
+            self._commands.append(asyncio.create_task(self._run_script(*line.decode().split()[1:])))
+        if not line:
             os._exit(1)
         self._over.set()
         if not await reader.read():
             os._exit(1)
+
+    async def _run_script(self, command: str, script: str) -> None:
+        """Run a script as the agent of Systems Manager does, and leave what it came to."""
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", base64.b64decode(script).decode(), env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, errors = (each.decode(errors="replace") for each in await process.communicate())
+        path = self._runtime / "commands" / command
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps({"status": process.returncode, "output": output, "errors": errors}))
+        draft.replace(path)
 
     async def _uptime(self) -> None:
         """Keep the time since this boot, not the machine's, where scripts read it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,9 @@ def parse_cloud_config(text: str) -> CloudConfig:
 def write_file(entry: dict[str, Any], root: Path, changed: dict[str, str]) -> None:
     """Write one file below `root`, the words of `changed` replaced in its text."""
     content = str(entry.get("content", ""))
-    if entry.get("encoding") in ("b64", "base64"):
+    if entry.get("encoding") == "gz+b64":
+        content = gzip.decompress(base64.b64decode(content)).decode()
+    elif entry.get("encoding") in ("b64", "base64"):
         content = base64.b64decode(content).decode()
     for old, new in changed.items():
         content = content.replace(old, new)

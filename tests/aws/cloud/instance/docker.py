@@ -1,7 +1,10 @@
 """docker of an instance: a container is a process of the instance, its image's programs are those of the tests' environment."""
 
 import os
+import signal
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 _WITH_VALUE = {
@@ -17,21 +20,57 @@ def main() -> int:
     images, address, *command = sys.argv[1:]
     match command:
         case ["run", *words]:
-            _become(words, address)
+            _become(words, address, Path(images).parent / "containers")
         case ["pull", image]:
             Path(images).mkdir(parents=True, exist_ok=True)
             (Path(images) / image.replace("/", "_")).touch()
         case ["image", "inspect", image]:
             return 0 if (Path(images) / image.replace("/", "_")).exists() else 1
-        case ["rm" | "stop" | "kill", *_]:
-            return 1  # a container ends with its process: there is none to find
+        case ["inspect", "-f", "{{.State.StartedAt}}", name]:
+            return _started_at(Path(images).parent / "containers" / name)
+        case ["stop", "-t", grace, name]:
+            return _stop(Path(images).parent / "containers" / name, float(grace))
+        case ["rm", "--force", name]:
+            return _stop(Path(images).parent / "containers" / name, 0.0)
         case _:
             sys.stderr.write(f"docker {' '.join(command)}: not played by the tests' instances\n")
             return 125
     return 0
 
 
-def _become(words: list[str], address: str) -> None:
+def _stop(container: Path, grace_s: float) -> int:
+    """Send SIGTERM, and SIGKILL after the grace; return once it has ended. A container ends with its process."""
+    identity = container.read_text() if container.exists() else ""
+    if not identity or _identity(int(identity.split()[0])) != identity:
+        sys.stderr.write(f"Error response from daemon: No such container: {container.name}\n")
+        return 1
+    pid, until_s = int(identity.split()[0]), time.monotonic() + grace_s  # noqa: TID251  # the same
+    os.kill(pid, signal.SIGTERM if grace_s else signal.SIGKILL)
+    while _identity(pid) == identity:
+        if time.monotonic() >= until_s:  # noqa: TID251  # a program of the instance, where the product is not
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)  # noqa: TID251  # the same
+    return 0
+
+
+def _started_at(container: Path) -> int:
+    if not container.exists():
+        sys.stderr.write(f"Error: No such object: {container.name}\n")
+        return 1
+    sys.stdout.write(datetime.fromtimestamp(container.stat().st_mtime, UTC).isoformat() + "\n")
+    return 0
+
+
+def _identity(pid: int) -> str:
+    """Return a process and when it began; empty: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else f"{pid} {fields[19]}"
+
+
+def _become(words: list[str], address: str, containers: Path) -> None:
     options: list[tuple[str, str]] = []
     while words and words[0].startswith("-"):
         name, equals, value = words.pop(0).partition("=")
@@ -52,6 +91,9 @@ def _become(words: list[str], address: str) -> None:
             argv = [outside if word == inside else word for word in argv]
     if address:
         argv = [address if word == "0.0.0.0" else word for word in argv]  # noqa: S104  # what is replaced
+    for name in (value for option, value in options if option == "--name"):
+        containers.mkdir(parents=True, exist_ok=True)
+        (containers / name).write_text(_identity(os.getpid()))
     os.execvpe(argv[0], argv, _environment(options))  # noqa: S606  # no shell is what a container has
 
 

@@ -55,7 +55,8 @@ class Service:
     name: str
     unit: Unit
     environment: dict[str, str]
-    log: Path
+    log: Path  # the console
+    journal: Path  # its own
     on_start_limit: Callable[[str, str], None]
     state: str = "inactive"
     process: asyncio.subprocess.Process | None = None
@@ -81,10 +82,15 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), seconds(self._one("TimeoutStopSec", f"{_STOP_S}")))
             self._signal(signal.SIGKILL, whole=True)
+            await self._after_end()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.state = "inactive"
+
+    def forget_starts(self) -> None:
+        """Count no start before now against its limit."""
+        self._starts.clear()
 
     async def _supervised(self) -> None:
         while True:
@@ -119,9 +125,17 @@ class Service:
         for command in self._all("ExecStart"):
             self.process = await self._started(command)
             self.state = "active"
-            if await self.process.wait() != 0 and not command.startswith("-"):
+            is_success = await self.process.wait() == 0 or command.startswith("-")
+            if not self._is_stopping:  # who stops it does what follows
+                await self._after_end()
+            if not is_success:
                 return False
         return True
+
+    async def _after_end(self) -> None:
+        """Do what the unit wants done whenever its process has ended, whatever of."""
+        for command in self._all("ExecStopPost"):
+            await self._ran(command)
 
     async def _ran(self, command: str) -> bool:
         process = await self._started(command)
@@ -134,9 +148,10 @@ class Service:
 
     async def _started(self, command: str) -> asyncio.subprocess.Process:
         argv = shlex.split(command.lstrip("-@+!:"))
-        with self.log.open("ab") as out:
-            out.write(f"{self.name}: {shlex.join(argv)}\n".encode())
-            out.flush()
+        with self.log.open("a") as console:
+            console.write(f"{self.name}: {shlex.join(argv)}\n")
+        self.journal.parent.mkdir(exist_ok=True)
+        with self.journal.open("ab") as out:
             return await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -185,8 +200,11 @@ class UnitManager:
         verb, *names = [each for each in arguments if not each.startswith("-")]
         wait = "--no-block" not in options
         match verb:
-            case "daemon-reload" | "reset-failed":
+            case "daemon-reload":
                 pass
+            case "reset-failed":
+                for name in names:
+                    self._forget_starts(name)
             case "poweroff" | "halt":
                 self._power_off()
             case "start" | "restart" | "enable":
@@ -278,7 +296,9 @@ class UnitManager:
         known = self.services.get(name)
         if known is not None and known.state in ("active", "activating"):
             return known
-        self.services[name] = Service(name, unit, self._environment, self._log, self._on_limit)
+        self.services[name] = Service(
+            name, unit, self._environment, self._log, self._log.parent / "journal" / name, self._on_limit
+        )
         return self.services[name]
 
     def _on_limit(self, action: str, on_failure: str) -> None:
@@ -286,6 +306,11 @@ class UnitManager:
             self._power_off()
         if on_failure:
             self._later(self._start(on_failure, wait=False))
+
+    def _forget_starts(self, name: str) -> None:
+        service = self.services.get(_full(name))
+        if service is not None:
+            service.forget_starts()
 
     def _text(self, name: str) -> str:
         """Return a unit's file; of a template's instance with what stands between @ and the suffix in place of %i."""

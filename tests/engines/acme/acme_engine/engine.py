@@ -28,6 +28,7 @@ class AcmeEngine:
     health_path = "/live"
     metrics_path = "/stats"
     metrics_prefix = signals.PREFIX
+    request_gauges: tuple[str, ...] = (signals.RUNNING, signals.WAITING)
     program = ""
     program_env = ""
     api_key_env = ""

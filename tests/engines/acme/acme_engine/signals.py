@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import EngineSignals
 
 PREFIX = "acme_"
+RUNNING, WAITING = "acme_slots_busy", "acme_backlog"
 
 
 def read(exposition: str) -> EngineSignals:
@@ -18,8 +19,8 @@ def read(exposition: str) -> EngineSignals:
     page = parse(exposition)
     percent = page.total("acme_cache_fill_percent")
     return reading.signals(
-        running=page.total("acme_slots_busy"),
-        waiting=page.total("acme_backlog"),
+        running=page.total(RUNNING),
+        waiting=page.total(WAITING),
         kv_usage=None if percent is None else percent / 100,
         preemptions=0.0,
         prompt_tokens=page.total("acme_tokens_read_total"),

@@ -1,0 +1,94 @@
+"""Which GPUs a Kubernetes node has by what clouds and Karpenter say of it, from profiles/node-gpus.yaml and EC2's types."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fleetctl import codec, resources
+from fleetctl.catalogue.kubernetes_nodes import GKE_ACCELERATOR, GPU_NAME, INSTANCE_TYPE, PRODUCT
+from fleetctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_FILE, _EC2_FILE = "node-gpus.yaml", "aws-prices.yaml"
+
+
+class NodeGpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The catalogue's GPU by what a label of a node says."""
+
+    gke_accelerators: dict[str, str] = {}
+    gpu_names: dict[str, str] = {}
+    instance_types: dict[str, tuple[str, int]] = {}  # with how many of them a machine has
+
+    def product_of(self, labels: Mapping[str, str]) -> str:
+        """Return which label's value stands for a node's GPUs, discovery's own first; empty: no label says which they are."""
+        for key in (PRODUCT, GKE_ACCELERATOR, GPU_NAME, INSTANCE_TYPE):
+            value = labels.get(key, "")
+            if value and self.label_of(value) == key:
+                return value
+        return ""
+
+    def label_of(self, product: str) -> str:
+        """Return the label whose value this is, by which a pod is kept to nodes with such GPUs."""
+        if product in self.gke_accelerators:
+            return GKE_ACCELERATOR
+        if product in self.gpu_names:
+            return GPU_NAME
+        return INSTANCE_TYPE if product in self.instance_types else PRODUCT
+
+    def gpu_of(self, product: str) -> str:
+        """Return the catalogue's name; empty: it is discovery's product, whose words have to be read."""
+        of_type = self.instance_types.get(product, ("", 0))[0]
+        return self.gke_accelerators.get(product) or self.gpu_names.get(product) or of_type
+
+    def count_of(self, product: str) -> int:
+        """Return how many GPUs a machine of an instance type has; 0: it is no instance type that is known."""
+        return self.instance_types.get(product, ("", 0))[1]
+
+
+def node_gpus() -> NodeGpus:
+    """Return all that is known; the user's own file adds to the shipped one. Raises ConfigError."""
+    # The release's own: a price list of somebody's own need not have the GPUs of each type.
+    ec2 = resources.packaged("profiles") / _EC2_FILE
+    own = [path for root in reversed(list(resources.roots("profiles"))) if (path := root / _FILE).is_file()]
+    return _read((ec2, *own), tuple(path.stat().st_mtime_ns for path in (ec2, *own)))
+
+
+@lru_cache(maxsize=4)
+def _read(paths: tuple[Path, ...], changed_ns: tuple[int, ...]) -> NodeGpus:
+    """Return what files say in all, the later over the earlier; `changed_ns` has a changed one read again."""
+    del changed_ns
+    found = NodeGpus()
+    for path in paths:
+        tree = _tree(path)
+        more = _decoded({"instance_types": tree.get("gpus") or {}} if path.name == _EC2_FILE else tree, path)
+        found = NodeGpus(
+            gke_accelerators=found.gke_accelerators | more.gke_accelerators,
+            gpu_names=found.gpu_names | more.gpu_names,
+            instance_types=found.instance_types | more.instance_types,
+        )
+    return found
+
+
+def _tree(path: Path) -> dict[str, object]:
+    import yaml
+
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise ConfigError(f"{path}: cannot be read as YAML: {exc}") from exc
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: is not a section of entries by name")
+    return tree
+
+
+def _decoded(tree: dict[str, object], path: Path) -> NodeGpus:
+    try:
+        return codec.from_plain(NodeGpus, tree)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"{path}: {exc}") from exc
