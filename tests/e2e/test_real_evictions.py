@@ -142,12 +142,15 @@ async def test_streams_that_a_tiny_cache_preempts_are_the_engines_own_count(flee
         engines = [replica.engine for replica in live_replicas(home.status(FLEET))]
         return sum(engine.preemptions for engine in engines if engine.validity is Validity.OK)
 
-    preempted = wait_for("the real counter stands still", counted)
+    wait_for("the real counter stands still", counted)
     [first, *_] = wait_for("no event", lambda: events(home, "preemption"))
     assert first["code"] == "preempted"
     assert first["reason"].partition(" ")[0] == live_replicas(home.status(FLEET))[0].record.id
     traffic = lane_of(home.status(FLEET), "all").traffic
     assert traffic is not None
-    assert 0 < traffic.window(3600.0).preempted <= preempted
+    preempted = traffic.window(3600.0).preempted
+    assert preempted > 0
+    # The first figure may be one of while they still ran.
+    wait_for("the gateway counts more than the engine", lambda: counted() >= preempted)
     page = home.fleetctl("diagnose", FLEET)
     assert "kv-evictions" in page
