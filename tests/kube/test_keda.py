@@ -94,7 +94,7 @@ def apply_again(
             )  # fmt: skip
 
 
-def test_a_lane_follows_the_requests_at_its_engines_from_one_to_three_and_back_without_any_gateway(
+def test_a_lane_follows_the_requests_at_its_engines_from_one_to_four_and_back_without_any_gateway(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
     fleet = RenderedFleet.of(FLEET, replicas=1, bounds=(0, 4))
@@ -112,15 +112,15 @@ def test_a_lane_follows_the_requests_at_its_engines_from_one_to_three_and_back_w
             custom.create_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL, wanted)
             (first,) = fleet.pods(cluster, NAMESPACE).values()
             until(lambda: [at["value"] for at in prometheus.query(query)] == [0.0], "the query sees an idle engine")
-            held = round(2.5 * each)
+            held = round(3.5 * each)
             with requests_held(address(first), held):
                 until(
-                    lambda: len(fleet.pods(cluster, NAMESPACE)) == 3, "three engines are ready", within_s=60,
+                    lambda: len(fleet.pods(cluster, NAMESPACE)) == 4, "four engines are ready", within_s=60,
                     explain=lambda: (prometheus.query(query), scaled_status(custom, NAMESPACE)),
                 )  # fmt: skip
                 assert [at["value"] for at in prometheus.query(query)] == [held]
                 apply_again(cluster, fleet, prometheus.url, NAMESPACE)
-                assert scale(cluster, fleet, NAMESPACE) == 3
+                assert scale(cluster, fleet, NAMESPACE) == 4
             # Nobody else is left: one engine stays, although the lane may have none, since none would see a request come.
             until(lambda: len(fleet.pods(cluster, NAMESPACE)) == 1, "one engine is left", within_s=60)
             assert answers(cluster, fleet, NAMESPACE) == 1
@@ -198,8 +198,8 @@ def test_a_lane_goes_to_zero_and_the_request_that_waits_in_its_picker_brings_it_
             seen = f"min_over_time(({engines})[3s:1s])"
             until(lambda: [at["value"] for at in prometheus.query(seen)] == [1.0], "the request is seen")
             custom.create_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, wanted)
-            with requests_held(address(first), round(2.5 * each) - 1):
-                until(lambda: len(fleet.pods(cluster, namespace)) == 3, "three are ready", within_s=60, explain=explain)
+            with requests_held(address(first), round(3.5 * each) - 1):
+                until(lambda: len(fleet.pods(cluster, namespace)) == 4, "four are ready", within_s=60, explain=explain)
             until(lambda: scale(cluster, fleet, namespace) == 1, "one is wanted", within_s=60, explain=explain)
         until(lambda: scale(cluster, fleet, namespace) == 0, "none is wanted", within_s=60, explain=explain)
         until(lambda: not cluster.names(namespace), "none is left", within_s=90)
@@ -215,7 +215,7 @@ def test_a_lane_goes_to_zero_and_the_request_that_waits_in_its_picker_brings_it_
         assert picker.send(body).status_code == 200, explain()
         assert answers(cluster, fleet, namespace) == 1
         until(lambda: scale(cluster, fleet, namespace) == 0, "it goes to zero again", within_s=60, explain=explain)
-        assert [*turns(scales)] == [1, 3, 0, 1, 0], scales  # nobody fought over them
+        assert [*turns(scales)] == [1, 4, 0, 1, 0], scales  # nobody fought over them
         # Who cannot know whether requests wait has as many as were planned.
         scraped.close()
         until(
