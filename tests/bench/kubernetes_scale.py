@@ -14,13 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import psutil
 import yaml
 from kubernetes import client, config
@@ -29,26 +27,20 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.operations.proving import NO_PROOF
 from tests.e2e.fleet import Home, live_replicas
 from tests.kube.assets import control_plane_assets
+from tests.kube.audit import audit_options, calls_logged
 from tests.kube.containers import base_environment
 from tests.kube.control_plane import ControlPlane
 from tests.kube.processes import start
 from tests.ports import free_port
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterator
 
 NETWORK = "10.244.0.0/16"
 _LOOK_S = 5.0  # a look at a thousand replicas is a process of a second
 NAMESPACE, FLEET = "llm", "wide"
 AUDIT_LOG = "audit.log"
-AUDIT_POLICY = """
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
-rules:
-- {level: Metadata, users: ["system:serviceaccount:llm:operator"]}
-- {level: None}
-"""
 PROFILE = """
 apiVersion: fleetctl/v1
 name: wide
@@ -86,14 +78,8 @@ class Bench:
         return client.CoreV1Api(self.api)
 
     def calls(self) -> Counter[str]:
-        """Return how many requests of the fleet's own the API server has answered, by verb and kind, as its audit log says."""
-        found: Counter[str] = Counter()
-        for line in (self.kubeconfig.parent / AUDIT_LOG).read_bytes().splitlines():
-            event = msgspec.json.decode(line)
-            reference = event.get("objectRef", {})
-            kind = "/".join(filter(None, (reference.get("resource", "?"), reference.get("subresource"))))
-            found[f"{event['verb']} {kind}"] += 1
-        return found
+        """Return how many requests of the fleet's own the API server has answered."""
+        return calls_logged(self.kubeconfig.parent / AUDIT_LOG)
 
     def play_engines(self) -> None:
         """Have each port answered that pods have and nobody answers on yet: probes as one emulated engine has answered them."""
@@ -126,10 +112,7 @@ class Bench:
 
 
 async def control_plane(directory: Path) -> ControlPlane:
-    policy = directory / "audit.yaml"
-    policy.write_text(AUDIT_POLICY)
-    log = directory / AUDIT_LOG
-    options = (f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=batch")
+    options = audit_options(f"system:serviceaccount:{NAMESPACE}:operator", directory / AUDIT_LOG)
     plane = ControlPlane(control_plane_assets(), directory, "127.0.0.1", api_server_options=options)
     await plane.start()
     await start(

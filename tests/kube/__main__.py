@@ -1,4 +1,4 @@
-"""`python -m tests.kube ASSETS DIRECTORY`: one cluster, until its standard input ends, however its starter did.
+"""`python -m tests.kube ASSETS DIRECTORY [API-SERVER-OPTION ...]`: one cluster, until its standard input ends, however its starter did.
 
 Prints one line of JSON once everything answers, and one for each line that it reads: `kill NAME`, `start NAME`, `stop NAME`
 (SIGSTOP) or `continue NAME` of a component. The components and the pods' processes are killed by the kernel when this
@@ -21,10 +21,10 @@ from tests.kube.kubelet import Kubelet
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}
 
 
-async def main(assets: Path, directory: Path) -> None:
+async def main(assets: Path, directory: Path, api_server_options: tuple[str, ...]) -> None:
     """Keep a cluster until nobody holds our standard input any more."""
     addresses = Addresses.reserve()
-    plane = ControlPlane(assets, directory, addresses.node)
+    plane = ControlPlane(assets, directory, addresses.node, api_server_options=api_server_options)
     kubelet = None
     try:
         await plane.start()
@@ -57,4 +57,4 @@ async def _obey(plane: ControlPlane) -> None:
 
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the test run, whose end ends us
-asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), tuple(sys.argv[3:])))

@@ -93,12 +93,12 @@ class TestCluster:
 
 
 @contextmanager
-def running_cluster(assets: Path) -> Iterator[TestCluster]:
+def running_cluster(assets: Path, *api_server_options: str) -> Iterator[TestCluster]:
     """Start a cluster and end it; what it started ends too when this process is killed."""
     directory = Path(tempfile.mkdtemp(prefix="kube-"))
     with (directory / "cluster.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kube", str(assets), str(directory)],
+            [sys.executable, "-m", "tests.kube", str(assets), str(directory), *api_server_options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=_ROOT,
         )  # fmt: skip
     try:
