@@ -49,6 +49,9 @@ AMBIGUOUS = frozenset({"InternalError", "InternalFailure", "Unavailable", "Servi
 NOT_THERE = re.compile(
     r"(\.NotFound|NotFoundException|NonExistentQueue|QueueDoesNotExist|ParameterNotFound|NoSuchEntity|NoSuchBucket|DoesNotExist)"
 )
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html: EC2 makes the role with
+# an account's first spot request, and says this to whoever may not; CreateFleet says it of each override, too.
+NO_LINKED_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 MISMATCH = frozenset({"IdempotentParameterMismatch"})
 DRY_RUN = "DryRunOperation"
 # Of a client token whose instance was launched and is gone.
@@ -56,6 +59,11 @@ LAUNCHED_AND_GONE = "IdempotentInstanceTerminated"
 
 _RETRY_S = 5.0
 _MESSAGE_MAX = 600
+_LINKED_ROLE = re.compile(r"permission to create the service-linked role(?: for (?P<of>EC2 [A-Za-z ]+))?")
+_LINKED_ROLES = {
+    "EC2 Spot Fleet": "spotfleet.amazonaws.com", "EC2 Fleet": "ec2fleet.amazonaws.com",
+}  # fmt: skip
+_SPOT_ROLE = "spot.amazonaws.com"
 _FAMILY = re.compile(r"(?P<family>[a-z]+)(?P<generation>\d*)")
 _QUOTA_HINT = "ask for more in Service Quotas, or allow other GPUs, zones or markets in the profile's capacity"
 _LOGIN_HINT = "`aws sts get-caller-identity` shows who you are; `fleetctl doctor` names the rights that are missing"
@@ -112,6 +120,8 @@ def translated(exc: Any, what: str, *, changes: bool) -> ProviderError:  # noqa:
 def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) -> ProviderError:  # noqa: PLR0911  # one meaning each
     """Return the error for a code; an unknown one of a server's fault leaves open what became of a change."""
     text = f"{message} ({code})"
+    if _lacks_linked_role(code, message):
+        return _of_linked_role(text)
     if code in CAPACITY:
         return CapacityError(text, hint="the next offering is tried; this one is left alone for three minutes")
     if code in QUOTAS:
@@ -143,6 +153,8 @@ def of_fleet_errors(errors: Iterable[Mapping[str, Any]], *, market: str, names: 
             "CreateFleet launched nothing and said no reason", hint="the next offering is tried"
         )  # fmt: skip
     shown = "; ".join(dict.fromkeys(f"{message} ({code})" for code, message in found))[:_MESSAGE_MAX]
+    if lacking := [f"{message} ({code})" for code, message in found if _lacks_linked_role(code, message)]:
+        return _of_linked_role(lacking[0][:_MESSAGE_MAX])
     codes = [code for code, _ in found]
     # A right that lacks stops everything; where some place only lacks stock or quota, the others may be better off.
     for group in (CREDENTIALS, frozenset(codes) - CAPACITY - QUOTAS - THROTTLED):
@@ -154,3 +166,18 @@ def of_fleet_errors(errors: Iterable[Mapping[str, Any]], *, market: str, names: 
         return CapacityError(shown, hint="the next offering is tried; these are left alone for three minutes")
     quotas = {quota_name(name, market) for name in names}
     return QuotaError(shown, quota=" and ".join(sorted(quotas)), hint=_QUOTA_HINT)
+
+
+def _lacks_linked_role(code: str, message: str) -> bool:
+    # Within another code, as UnfulfillableCapacity, the message alone tells of it.
+    return code == NO_LINKED_ROLE or _LINKED_ROLE.search(message) is not None
+
+
+def _of_linked_role(text: str) -> ProviderError:
+    """Return the error of an account without a service-linked role: spot's closes that market alone, any other stops orders."""
+    match = _LINKED_ROLE.search(text)
+    service = _LINKED_ROLES.get(((match["of"] if match else "") or "").strip(), _SPOT_ROLE)
+    command = f"once in this account: aws iam create-service-linked-role --aws-service-name {service}"
+    if service != _SPOT_ROLE:
+        return CredentialsError(text, hint=command)
+    return CapacityError(text, market="spot", hint=f"{command}; until then only on-demand instances are ordered")

@@ -94,6 +94,47 @@ async def test_each_refusal_means_what_it_means_to_the_controller(
     assert rented.cloud.instances() == []
 
 
+LINKED_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+
+
+@pytest.mark.parametrize("code", [LINKED_ROLE, "UnfulfillableCapacity"])
+async def test_an_account_without_spots_role_is_sold_on_demand_and_is_told_how_to_make_it(
+    account: Account, rented: Rented, code: str
+) -> None:
+    await account.prepare()
+    rented.cloud.fault(
+        "error", action="CreateFleet", code=code, status=403, times=None, message=lacks("EC2 Spot Instances"),
+        parameters={"*DefaultTargetCapacityType": "spot"},
+    )  # fmt: skip
+    error = await error_of(account)
+    assert isinstance(error, CapacityError)
+    assert (error.instance_type, error.zone, error.market) == ("", "", "spot"), "no other spot offering is tried"
+    assert "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com;" in error.hint
+    node = await account.node("t-2", offering="g6.xlarge/us-east-1a/on-demand", market=Market.ON_DEMAND)
+    assert node.market is Market.ON_DEMAND
+
+
+async def test_one_without_spots_role_says_so_of_each_override(account: Account, rented: Rented) -> None:
+    rented.cloud.limit(zone=ZONES[1])
+    rented.cloud.limit(market="spot", error=LINKED_ROLE)
+    error = await error_of(account, alternatives=OFFERINGS[1:])
+    assert isinstance(error, CapacityError)
+    assert error.market == "spot"
+    assert LINKED_ROLE in error.message
+
+
+async def test_without_the_role_of_fleets_nothing_is_ordered(account: Account, rented: Rented) -> None:
+    await account.prepare()
+    rented.cloud.fault("error", action="CreateFleet", code=LINKED_ROLE, status=403, message=lacks("EC2 Fleet"))
+    error = await error_of(account)
+    assert isinstance(error, CredentialsError)
+    assert error.hint.endswith("--aws-service-name ec2fleet.amazonaws.com")
+
+
+def lacks(name: str) -> str:
+    return f"The provided credentials do not have permission to create the service-linked role for {name}."
+
+
 @pytest.mark.parametrize("kind", ["cut-before", "cut-after", "truncate"])
 async def test_an_order_without_an_answer_is_sent_again_and_launched_once(
     account: Account, rented: Rented, kind: str
