@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import CapacityError, ConfigError, ProviderError
 from fleetctl.model.head import CERTIFICATE, SSH_PORT, Head, HeadState
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl_aws import tags
 from fleetctl_aws.faults import LAUNCHED_AND_GONE, NoSuchResourceError, ParameterMismatchError
 from fleetctl_aws.head_address import HeadAddress
@@ -48,6 +50,16 @@ class AwsHeads:
         self._connection = connection
         self._settings = settings
         self._groups = HeadGroups(connection, settings)
+
+    async def image(self, settings: Mapping[str, SettingValue], kept: PinnedImage | None) -> PinnedImage:
+        """Return what is kept, or the id under the parameter; also where the kept image was deregistered, as old ones are."""
+        source, images = str(settings.get("ami") or DEFAULT_AMI), LaunchTemplates(self._connection, self._settings)
+        if kept is not None and kept.source == source:
+            with contextlib.suppress(ConfigError):
+                await images.image(kept.id)
+                return kept
+        found, _ = await images.image(source)
+        return PinnedImage(source=source, id=found)
 
     async def keep_program(self, order: HeadRecord, archive: bytes) -> None:
         """Write it beside the state; its name is its digest, so what is there already is the same."""
@@ -167,7 +179,7 @@ class AwsHeads:
         try:
             answer = await self._connection.change("ec2", "run_instances", ClientToken=token, **launch, **placed)
         except ParameterMismatchError:
-            # Somebody sent it with another image, which is looked up anew each time: what that launched is the head.
+            # Somebody sent it with other parameters, as one whose order had another image: what that launched is the head.
             if there := await self.find(order):
                 return there
             raise
@@ -179,7 +191,7 @@ class AwsHeads:
 
     async def _launch(self, order: HeadRecord, group: str) -> Object:
         image, root = await LaunchTemplates(self._connection, self._settings).image(
-            str(order.settings.get("ami") or DEFAULT_AMI)
+            order.image.id if order.image is not None else str(order.settings.get("ami") or DEFAULT_AMI)
         )
         text = head_user_data(
             order, region=self._connection.region, group=group, named_profile=self._settings.profile,

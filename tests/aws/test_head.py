@@ -39,8 +39,8 @@ pytestmark = [
     pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: ./install.sh test installs it where apt-get is"),
 ]
 
-BUCKET, ROLE = "fleetctl-tests", "fleetctl-head"
-HEAD = f"""host: {{kind: node, instance_profile: {ROLE}, elastic_ip: KEPT}}
+BUCKET, ROLE, PARAMETER = "fleetctl-tests", "fleetctl-head", "/fleetctl/newest"
+HEAD = f"""host: {{kind: node, instance_profile: {ROLE}, elastic_ip: KEPT, ami: "ssm:{PARAMETER}"}}
 gateway: {{host: 127.0.0.1, port: PORT, tls: {{certificate: tls/chain.pem, key: tls/key.pem}}}}
 """
 
@@ -50,6 +50,7 @@ def cloud() -> Iterator[Cloud]:
     with running_cloud("--boot") as running:
         running.behave(ending_s=0.5)
         running.boto("s3").create_bucket(Bucket=BUCKET)
+        publish(running, running.image())
         # Whoever is at a laptop and the head are allowed what the docs' policy allows.
         make_role(running, ROLE, shipped("aws-policy"))
         running.hold_to(shipped("aws-policy"), roles=True)
@@ -74,6 +75,40 @@ def laptops(cloud: Cloud) -> Iterator[list[Home]]:
         left = home.kill_everything()
         shutil.rmtree(home.root, ignore_errors=True)
         assert left == []
+
+
+def publish(cloud: Cloud, image: str) -> str:
+    """Have the parameter that the profile names hold a machine image."""
+    cloud.boto("ssm").put_parameter(Name=PARAMETER, Value=image, Type="String", Overwrite=True)
+    return image
+
+
+def lose(cloud: Cloud, head: str) -> None:
+    """Have a head lost for good, after its parameter has moved."""
+    publish(cloud, newer_image(cloud))
+    cloud.boto("ec2").terminate_instances(InstanceIds=[head])
+    cloud.until(lambda: head not in heads(cloud, "running", "shutting-down"), "it is gone", seconds=60)
+
+
+def newer_image(cloud: Cloud) -> str:
+    """Return another image than the first head's."""
+    return str(min({*cloud.facts["images"][cloud.region].values()} - {cloud.image()}))
+
+
+def refresh_image(home: Home, cloud: Cloud) -> None:
+    """Have the next head start from the newer image, whose parameter then goes: what is kept does without it."""
+    running = heads(cloud, "running")
+    shown = home.run("up", str(home.root / "booted.yaml"), "--yes", "--refresh-images", timeout_s=120)
+    assert shown.code == 0, shown.err
+    assert heads(cloud, "running") == running
+    assert f"the next head of booted starts from {newer_image(cloud)} (ssm:{PARAMETER}); the one that runs" in shown.err
+    cloud.boto("ssm").delete_parameter(Name=PARAMETER)
+
+
+def image_of(cloud: Cloud, head: str) -> str:
+    """Return the image that a head was launched from."""
+    (shown,) = cloud.boto("ec2").describe_instances(InstanceIds=[head])["Reservations"][0]["Instances"]
+    return str(shown["ImageId"])
 
 
 def end_tunnels(home: Home) -> None:
@@ -202,16 +237,18 @@ def test_a_fleet_outlives_the_laptop_and_its_head(laptops: list[Home], cloud: Cl
 
     # The head is lost with its disk: engines go on, and whoever looks next has another made.
     rented = engines(cloud)
-    cloud.boto("ec2").terminate_instances(InstanceIds=[head])
-    cloud.until(lambda: head not in heads(cloud, "running", "shutting-down"), "it is gone", seconds=60)
+    lose(cloud, head)
     cloud.until(lambda: second.status("booted").controller_alive, "another head keeps the fleet", seconds=300)
     (other,) = heads(cloud, "running")
     assert other != head
+    assert image_of(cloud, other) == image_of(cloud, head) == cloud.image()
     cloud.until(lambda: address_leads_to(cloud) == other, "the fleet's address leads to the new head", seconds=60)
     assert engines(cloud) == rented
     first.status("booted")
     cloud.until(lambda: reply(first, port), "requests are answered through the first laptop again", seconds=60)
     assert "head 2 of booted is ordered" in first.fleetctl("events", "booted", "--limit", "1000")
+
+    refresh_image(first, cloud)
 
     # That one hangs: it answers nobody, and EC2 shows it running. `down` does not wait for it, and leaves nothing.
     cloud.crash(other)

@@ -13,6 +13,7 @@ from fleetctl.errors import ProviderError, UnavailableError
 from fleetctl.model.desired import DesiredPhase
 from fleetctl.model.head import Head, HeadRecord, HeadSign, HeadState, sign_key
 from fleetctl.model.host_choice import HostChoice, HostRecord
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.ports.host import HostPlace
 from fleetctl.ports.lease import LeaseHolder
@@ -24,9 +25,10 @@ from fleetctl_host_node.host import PlacedNodeHost
 from fleetctl_host_node.orders import HeadOrders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from fleetctl.model.provider_setting import SettingValue
     from fleetctl.ports.provider import Provider
 
 pytestmark = [
@@ -49,6 +51,10 @@ class SilentHeads:
     launched: list[int] = field(default_factory=list)
     _secrets: dict[str, str] = field(default_factory=dict)
     _looks: int = 0
+
+    async def image(self, settings: Mapping[str, SettingValue], kept: PinnedImage | None) -> PinnedImage:
+        del settings
+        return kept or PinnedImage(source="ami-1", id="ami-1")
 
     async def keep_program(self, order: HeadRecord, archive: bytes) -> None:
         assert order.program

@@ -101,30 +101,31 @@ def up(
     if not changes.is_applied and not confirm(f"Bring {found.name} up like this?", yes=yes):
         raise typer.Exit(1)
     if stay:
-        _applied_for_good(site, found, planned, findings, progress, override_freeze)
+        _applied_for_good(site, found, planned, findings, progress, override_freeze, refresh_images)
         write(f"{gateway_url(site, found)}/v1\n")
         _stay(site, found.name, progress)
         return
-    result = _applied(site, found, planned, findings, progress, override_freeze, timeout_s, detach)
+    result = _applied(site, found, planned, findings, progress, override_freeze, refresh_images, timeout_s, detach)
     write(f"{gateway_url(site, found)}/v1\n")
     if found.control.mode is Mode.SHADOW:
         _tell_outdated(site, result.desired, progress)
 
 
-def _applied_for_good(  # as given to `up`
+def _applied_for_good(  # noqa: PLR0917  # as given to `up`
     site: Site,
     found: Profile,
     planned: Plan,
     findings: tuple[Finding, ...],
     progress: Progress,
     override_freeze: bool,
+    refresh_images: bool,
 ) -> None:
     """Have the fleet as planned; that its controller does not answer yet is for whoever keeps it.
 
     One that waits for the end of another machine's lease has its first word after half a minute.
     """
     try:
-        _applied(site, found, planned, findings, progress, override_freeze, None, True)
+        _applied(site, found, planned, findings, progress, override_freeze, refresh_images, None, True)
     except UnavailableError as exc:
         desired = site.store.fleet(found.name)
         if desired is None or desired.profile != found:
@@ -139,6 +140,7 @@ def _applied(  # noqa: PLR0917  # as given to `up`
     findings: tuple[Finding, ...],
     progress: Progress,
     override_freeze: bool,
+    refresh_images: bool,
     timeout_s: float | None,
     is_detached: bool,
 ) -> lifecycle.UpResult:
@@ -147,7 +149,13 @@ def _applied(  # noqa: PLR0917  # as given to `up`
         try:
             begun_s = site.clock.monotonic_s()
             result = lifecycle.up(
-                site, found, planned, findings=findings, override_freeze=override_freeze, timeout_s=timeout_s
+                site,
+                found,
+                planned,
+                findings=findings,
+                override_freeze=override_freeze,
+                timeout_s=timeout_s,
+                refreshes_images=refresh_images,
             )
             progress.note(_CHANGED[result.change].format(fleet=found.name))
             if timeout_s is not None and not is_detached:

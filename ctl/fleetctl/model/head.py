@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.provider_setting import SettingValue
 
+IMAGE_KEY = "image"  # in Collection.HEADS: the PinnedImage that the fleet's next head starts from
 CERTIFICATE = "certificate"  # the secret that has the gateway's key and certificate
 SSH_PORT = 2222  # of the head's own sshd, which forwards and does nothing else; the image's stays as it is
 
@@ -36,6 +38,7 @@ class HeadRecord:
     gateway_port: int
     gateway_is_public: bool  # it listens beyond loopback
     settings: dict[str, SettingValue] = field(default_factory=dict)
+    image: PinnedImage | None = None  # None: of a fleetctl that kept none; it is looked up at the launch
     placed_at: datetime
 
     @property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.certificates import whole_pem
 from fleetctl.model.host_choice import HostRecord
+from fleetctl.ports.head_image import HeadImageKeeper
 from fleetctl.ports.host import STATUS_S, CertificateKeeper, GatewayReach, HostPlace, RemoteHost
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.ports.silence import SilenceReader
@@ -112,6 +113,12 @@ class FleetHosts:
         host, tls = self._of(profile.name), profile.gateway.tls
         if tls is not None and not tls.secret and isinstance(host, CertificateKeeper):
             host.keep_certificate(profile.name, whole_pem(tls.certificate, tls.key))
+
+    def refresh_image(self, fleet: str) -> None:
+        """Look the image of the fleet's next head up anew, where it has heads."""
+        host = self._of(fleet)
+        if isinstance(host, HeadImageKeeper):
+            host.refresh_image(fleet)
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what lives of the fleet."""

@@ -86,16 +86,20 @@ def up(  # noqa: PLR0913  # what it guards against, each named
     findings: tuple[Finding, ...] | None = None,
     override_freeze: bool = False,
     timeout_s: float | None = None,
+    refreshes_images: bool = False,
 ) -> UpResult:
     """Make the fleet of `profile` what `plan` says, and make sure a controller is at work on it.
 
     `is_exact` guards a saved plan: it must have been made for this very profile. `findings` are those of a preflight
-    just made; left out, the provider is asked here. A controller that has yet to be placed is waited for `timeout_s` at most. Raises ConfigError, BudgetExceededError, LockHeldError,
+    just made; left out, the provider is asked here. A controller that has yet to be placed is waited for `timeout_s` at most.
+    `refreshes_images` has the image of the fleet's next head looked up anew; the lanes' are in `plan`. Raises ConfigError, BudgetExceededError, LockHeldError,
     UnavailableError, NotFoundError (no such provider), ProviderError (its preflight finds that it would fail),
     FrozenError (it would change a frozen fleet).
     """
     with audited(site, "up", fleet=profile.name) as attempt:
-        result = _up(site, profile, plan, is_exact, max_cost_usd_per_hour, findings, override_freeze, timeout_s)
+        result = _up(
+            site, profile, plan, is_exact, max_cost_usd_per_hour, findings, override_freeze, timeout_s, refreshes_images
+        )
         attempt.note(f"fleet: {result.change} as generation {result.desired.generation}")
     site.host.wake(profile.name)
     return result
@@ -110,6 +114,7 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
     findings: tuple[Finding, ...] | None,
     override_freeze: bool,
     timeout_s: float | None,
+    refreshes_images: bool,
 ) -> UpResult:
     check_plan(site, profile, plan, is_exact=is_exact, max_cost_usd_per_hour=max_cost_usd_per_hour)
     # Before the lock too, which leaves a directory: of a fleet that is refused for its port nothing is left.
@@ -121,6 +126,8 @@ def _up(  # noqa: PLR0913, PLR0917  # as given to `up`
         _keep_environment(site, result)
         if isinstance(site.host, FleetHosts):
             site.host.keep_certificate(profile)
+            if refreshes_images:
+                site.host.refresh_image(profile.name)  # before a head that is placed now
         ensure_controller(site, profile.name, within_s=timeout_s)
     return result
 

@@ -8,12 +8,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fleetctl.model.head import Head, HeadRecord
+    from fleetctl.model.pinned_image import PinnedImage
     from fleetctl.model.preflight import Finding
     from fleetctl.model.provider_setting import SettingValue
 
 
 class Heads(Protocol):
     """Capability of providers that make heads. Every call may raise ProviderError or a subclass, as the provider's own do."""
+
+    async def image(self, settings: Mapping[str, SettingValue], kept: PinnedImage | None) -> PinnedImage:
+        """Return the machine image that a head with these settings starts from, by its id.
+
+        `kept` stays while the image is named as it was and is still there; else the name is looked up. Raises ConfigError.
+        """
+        ...
 
     async def keep_program(self, order: HeadRecord, archive: bytes) -> None:
         """Have the order's archive where its head finds it; idempotent."""

@@ -105,8 +105,10 @@ class NodeHost:
             hint = f"export {STATE_URL}=s3://BUCKET/PREFIX (docs/shared-state.md)"
             return (*kept, Finding(name="state", verdict=Verdict.FAIL, detail=detail, hint=hint))
         try:
-            heads = HeadOrders(place, state_url="").heads
-            return (*kept, *waited(heads.findings(place.record.choice.settings)))
+            orders, settings = HeadOrders(place, state_url=""), place.record.choice.settings
+            if (image := orders.kept_image()) is not None:
+                settings = {**settings, "ami": waited(orders.heads.image(settings, image)).id}
+            return (*kept, *waited(orders.heads.findings(settings)))
         except FleetctlError as exc:
             return (
                 *kept,
@@ -196,6 +198,11 @@ class PlacedNodeHost(LocalHost):
         heads, owner = self._orders.heads, self._place.store.owner
         if waited(heads.secret(owner, fleet, CERTIFICATE)) != pem:
             waited(heads.put_secret(owner, fleet, CERTIFICATE, pem, replaces=True))
+
+    def refresh_image(self, fleet: str) -> None:
+        """Look the next head's image up anew."""
+        del fleet  # it is the host of one
+        self._orders.refresh_image()
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the head's."""

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from fleetctl.errors import ConfigError, ProviderError, UnavailableError
+from fleetctl.errors import ConfigError, FleetctlError, ProviderError, UnavailableError
 from fleetctl.model.action import EntryKind
-from fleetctl.model.head import Head, HeadRecord, HeadSign, HeadState, sign_key
+from fleetctl.model.head import IMAGE_KEY, Head, HeadRecord, HeadSign, HeadState, sign_key
 from fleetctl.model.journal import JournalEntry
+from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.subject import FLEET
 from fleetctl.ports.records import Collection, StoredRecord
@@ -21,6 +22,7 @@ from fleetctl_host_node.archive import make_archive
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from datetime import datetime
 
     from fleetctl.ports.heads import Heads
     from fleetctl.ports.host import HostPlace
@@ -75,6 +77,37 @@ class HeadOrders:
             head = waited(self.heads.ensure(order))
         return order, head
 
+    def kept_image(self) -> PinnedImage | None:
+        """Return the image that the fleet's heads start from; None: none is kept yet."""
+        found = self.place.store.find_record(Collection.HEADS, IMAGE_KEY, fleet=self.place.fleet)
+        return found.value_as(PinnedImage) if found is not None else None
+
+    def refresh_image(self) -> None:
+        """Keep what the image's name stands for now for the next head, and tell of one that has moved; the head that runs stays."""
+        if self.newest() is None:
+            return  # the first order looks it up
+        kept = self.kept_image()
+        try:
+            image = self._kept_now(None)
+        except FleetctlError as exc:
+            stays = f"stays {kept}" if kept is not None else "is looked up as it is ordered"
+            self.place.tell(f"the image of {self.place.fleet}'s next head {stays}: {exc.message}")
+            return
+        if image != kept:
+            why = f"the next head of {self.place.fleet} starts from {image}"
+            self.place.store.append((self._entry(why, self.place.clock.now()),))
+            self.place.tell(f"{why}; the one that runs stays")
+
+    def _kept_now(self, kept: PinnedImage | None) -> PinnedImage:
+        """Return the image for the next head, kept from now on."""
+        place = self.place
+        image = waited(self.heads.image(place.record.choice.settings, kept))
+        if image != kept:
+            place.store.put_record(
+                StoredRecord.of(Collection.HEADS, IMAGE_KEY, image, at=place.clock.now(), fleet=place.fleet)
+            )
+        return image
+
     def is_gone(self) -> bool:
         """Whether the newest order's machine is seen ended."""
         order = self.newest()
@@ -100,23 +133,25 @@ class HeadOrders:
             owner=store.owner, fleet=place.fleet, number=number, token=_token(store.owner, place.fleet, number),
             state_url=self.state_url, region="", program=digest, public_key=self._public_key(store.owner),
             gateway_port=place.record.port, gateway_is_public=place.record.address not in _LOOPBACK,
-            settings=dict(place.record.choice.settings), placed_at=place.clock.now(),
+            settings=dict(place.record.choice.settings), image=self._kept_now(self.kept_image()), placed_at=place.clock.now(),
         )  # fmt: skip
         waited(self.heads.keep_program(order, archive))
         found = self.newest()
         if found is not None and found.number >= number:
             return found
-        why = f"head {number} of {place.fleet} is ordered" + (
+        why = f"head {number} of {place.fleet} is ordered, from {order.image}" + (
             f": head {number - 1} has ended ({reason})" if before else ""
         )
-        entry = JournalEntry(
-            seq=0, at=order.placed_at, fleet=place.fleet, kind=EntryKind.OPERATOR, subject=FLEET, action="head",
-            code=ReasonCode.OPERATOR, reason=why,
-        )  # fmt: skip
         store.put_record(StoredRecord.of(Collection.HEADS, order.key, order, at=order.placed_at, fleet=place.fleet))
-        store.append((entry,))
+        store.append((self._entry(why, order.placed_at),))
         place.tell(why)
         return order
+
+    def _entry(self, reason: str, at: datetime) -> JournalEntry:
+        return JournalEntry(
+            seq=0, at=at, fleet=self.place.fleet, kind=EntryKind.OPERATOR, subject=FLEET, action="head",
+            code=ReasonCode.OPERATOR, reason=reason,
+        )  # fmt: skip
 
     def _public_key(self, owner: str) -> str:
         """Return the public half of the key that opens tunnels, which whoever may read the fleet's secrets shares."""

@@ -40,11 +40,11 @@ def orders(rented: Rented, request: pytest.FixtureRequest) -> Placing:
     return lambda: placing(rented, url)
 
 
-def placing(rented: Rented, url: str) -> HeadOrders:
-    choice = HostChoice(name="node", settings={"instance_profile": PROFILE})
+def placing(rented: Rented, url: str, *, ami: str = "", tell: Callable[[str], None] = lambda _: None) -> HeadOrders:
+    choice = HostChoice(name="node", settings={"instance_profile": PROFILE} | ({"ami": ami} if ami else {}))
     record = HostRecord(choice=choice, provider=ProviderChoice(name="aws"), port=8080, address="127.0.0.1")
     place = HostPlace(
-        fleet="demo", record=record, store=open_store(url), provider=rented.provider, clock=SYSTEM_CLOCK, tell=lambda _: None
+        fleet="demo", record=record, store=open_store(url), provider=rented.provider, clock=SYSTEM_CLOCK, tell=tell
     )  # fmt: skip
     return HeadOrders(place, state_url=url)
 
@@ -79,6 +79,45 @@ def test_the_next_head_is_ordered_once_the_one_before_is_seen_ended(orders: Plac
     assert two.state is not HeadState.ENDED
     orders().forget()
     assert orders().newest() is None
+
+
+def test_a_head_that_is_replaced_starts_from_the_image_of_the_first(
+    rented: Rented, request: pytest.FixtureRequest
+) -> None:
+    ec2, parameter, notes = rented.cloud.boto("ec2"), "/fleetctl/newest", list[str]()
+    rented.cloud.boto("s3").create_bucket(Bucket=BUCKET)
+    older, region = rented.cloud.image(), rented.cloud.region
+    newer = ec2.copy_image(Name="newer", SourceImageId=older, SourceRegion=region)["ImageId"]  # it goes away below
+
+    def publish(image: str) -> None:
+        rented.cloud.boto("ssm").put_parameter(Name=parameter, Value=image, Type="String", Overwrite=True)
+
+    def placed() -> HeadOrders:
+        url = f"s3://{BUCKET}/{request.node.name}"
+        return placing(rented, url, ami=f"ssm:{parameter}", tell=notes.append)
+
+    def next_image() -> str:
+        # A laptop of its own each time: what is kept is in the state.
+        _, head = placed().standing()
+        (shown,) = ec2.describe_instances(InstanceIds=[head.id])["Reservations"][0]["Instances"]
+        ec2.terminate_instances(InstanceIds=[head.id])
+        return str(shown["ImageId"])
+
+    publish(older)
+    placed().refresh_image()
+    assert next_image() == older
+    publish(newer)
+    assert next_image() == older
+    rented.cloud.fault("error", service="ssm", action="GetParameter", code="AccessDeniedException", status=400, times=1)
+    placed().refresh_image()
+    assert f"stays {older} (ssm:{parameter})" in notes[-1]
+    assert next_image() == older
+    placed().refresh_image()
+    assert notes[-1] == f"the next head of demo starts from {newer} (ssm:{parameter}); the one that runs stays"
+    publish(older)
+    assert next_image() == newer
+    ec2.deregister_image(ImageId=newer)
+    assert next_image() == older, "one that is not there any more is no reason to have no head"
 
 
 def test_without_the_state_no_head_is_ordered(orders: Placing, rented: Rented) -> None:
