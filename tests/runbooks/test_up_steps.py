@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from fleetctl.runbooks.dry_run import PlannedStep, plan_run
 from fleetctl.runbooks.known_runbooks import FoundRunbook
 from fleetctl.runbooks.runner import RunRequest, draft_run, run_runbook
 from fleetctl.testing import samples
+from tests.operations.test_image_pins import SetImages
 from tests.runbooks.conftest import runbook
 from tests.sites import FakeSite
 
@@ -91,3 +92,32 @@ def test_one_on_a_frozen_fleet_is_refused_unless_an_earlier_step_thaws_it(chat: 
     assert "frozen" in planned(chat, text)[0].reason
     thawed = planned(chat, text.replace("steps:\n", "steps:\n  - thaw: {}\n"))[1]
     assert (thawed.exit_code, "frozen" in thawed.reason) == (0, False)
+
+
+def machine_images(site: Site) -> set[str]:
+    desired = site.store.fleet("chat")
+    assert desired is not None
+    return {lane.launch.machine_image.id for lane in desired.plan.lanes if lane.launch.machine_image is not None}
+
+
+def test_one_that_refreshes_images_takes_the_newer_ones_and_any_other_keeps_what_there_is(chat: Site) -> None:
+    images = SetImages(machine_image="ssm:/newest")
+
+    def with_images(name: str) -> Any:
+        provider: Any = load_provider(name)
+        provider.capabilities = replace(provider.capabilities, images=images)
+        return provider
+
+    site = replace(chat, providers=with_images)
+    plain = UP.replace("wait", "drop_lanes: true, wait")
+    refreshing = plain.replace("wait", "refresh_images: true, wait")
+
+    def images_after(text: str) -> set[str]:
+        run = run_runbook(site, replace(request(text), is_forced=True), Company()).run
+        assert run.exit_code == 0, run.reason
+        return machine_images(site)
+
+    assert images_after(refreshing) == {"ami-1"}
+    images.newest = "ami-2"
+    assert images_after(plain) == {"ami-1"}
+    assert images_after(refreshing) == {"ami-2"}

@@ -112,6 +112,10 @@ class UpStepShape(ProfileSection):
     drop_lanes: bool = Field(
         default=False, description="Whether lanes of the running fleet that the profile has not are taken down."
     )
+    refresh_images: bool = Field(
+        default=False,
+        description="Whether images are looked up anew, as by `up --refresh-images`; what has moved is rolled out.",
+    )
 
 
 class DownStepShape(ProfileSection):

@@ -19,6 +19,7 @@ class UpStep:
     wait: bool = True
     override_freeze: bool = False
     drop_lanes: bool = False  # though a lane of the running fleet is none of the profile's
+    refresh_images: bool = False  # look them up anew; what has moved is rolled out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,12 +37,13 @@ def up(context: StepContext, wanted: UpStep) -> dict[str, Json]:
     profile = as_brought_up(site, found.profile)
     refuse_dropped_lanes(site, profile, wanted)
     plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True, is_live_only=True))
-    pinned = os_signals.run(pin_images(site, profile, plan))
+    pinned = os_signals.run(pin_images(site, profile, plan, refreshes=wanted.refresh_images))
     for caution in pinned.cautions:
         context.company.tell(caution)
     result = lifecycle.up(
-        site, profile, pinned.plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze
-    )
+        site, profile, pinned.plan, max_cost_usd_per_hour=cap_of(context.run), override_freeze=wanted.override_freeze,
+        refreshes_images=wanted.refresh_images,
+    )  # fmt: skip
     if wanted.wait:
         follow(context, result.desired)
     return {

@@ -37,7 +37,7 @@ def up(site: Site, run: RunbookRun, wanted: UpStep) -> None:
     profile = as_brought_up(site, found.profile)
     fleet_steps.refuse_dropped_lanes(site, profile, wanted)
     plan = os_signals.run(plan_profile(site, profile, source=found.source, proves=True))
-    plan = os_signals.run(pin_images(site, profile, plan)).plan
+    plan = os_signals.run(pin_images(site, profile, plan, refreshes=wanted.refresh_images)).plan
     lifecycle.rehearse_up(site, profile, plan, override_freeze=wanted.override_freeze)
 
 
