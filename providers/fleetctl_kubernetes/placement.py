@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.kubernetes_nodes import ZONE
+from fleetctl.catalogue.kubernetes_nodes import ZONE, share_product
 from fleetctl.catalogue.node_gpus import node_gpus
 from fleetctl.model.catalogue import OfferingKey
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from fleetctl.model.catalogue import Offering
 
 ANY_ZONE = "cluster"  # of nodes that name none
-_TYPE = re.compile(r"(?P<count>\d+)x(?P<product>.+)")
 
 
 def instance_type(count: int, product: str) -> str:
@@ -25,15 +23,13 @@ def instance_type(count: int, product: str) -> str:
 
 def product_of(offering: Offering) -> str:
     """Return what stands for an offering's GPUs: a label's value."""
-    match = _TYPE.fullmatch(offering.instance_type)
-    return match["product"] if match is not None else ""
+    return share_product(offering.instance_type)
 
 
 def labels_of(offering: str) -> Mapping[str, str]:
     """Return the labels of the nodes that an offering of ours is a share of; of another's name none."""
     key = OfferingKey.parse(offering)
-    match = _TYPE.fullmatch(key.instance_type)
-    if match is None:
+    product = share_product(key.instance_type)
+    if not product:
         return {}
-    product = match["product"]
     return {node_gpus().label_of(product): product} | ({ZONE: key.zone} if key.zone not in ("", ANY_ZONE) else {})

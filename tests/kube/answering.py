@@ -47,7 +47,8 @@ class RenderedFleet:
     def objects(self, *kinds: KubernetesAddition, **more: str) -> list[dict[str, Any]]:
         """Return what is rendered, the engine's container started as the emulator, and looked at more often."""
         additions = KubernetesAdditions(kinds=frozenset(kinds), image="tests/fleetctl:1", **more)
-        files = kubernetes_files(self.profile, self.plan, load_engine, additions=additions)
+        # The tests' nodes have L40S; what is played is the H100 of the plan.
+        files = kubernetes_files(*fleets.on_gpu((self.profile, self.plan), "L40S"), load_engine, additions=additions)
         found = [each for file in files.values() for each in file.objects]
         for each in found:
             if each["kind"] == "Deployment" and each["metadata"]["name"] == self.deployment:

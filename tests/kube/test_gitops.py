@@ -74,6 +74,31 @@ def test_an_overlay_sets_namespace_image_and_replicas(tmp_path: Path) -> None:
     assert {space for kind, space, _ in built if not kind.startswith("PriorityClass")} == {"llm"}
 
 
+def test_an_overlay_selects_nodes_by_labels_of_its_own(tmp_path: Path) -> None:
+    render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.KUSTOMIZE)
+    overlay = tmp_path / "overlays/production"
+    overlay.mkdir(parents=True)
+    own = [{"matchExpressions": [{"key": "example.com/pool", "operator": "In", "values": ["h100"]}]}]
+    at = "nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
+    patch = [{"op": "replace", "path": f"/spec/template/spec/affinity/{at}", "value": own}]
+    target = {"kind": "Deployment", "name": "support-chat-short"}
+    kustomization = {
+        "resources": ["../../kustomize/base"],
+        "patches": [{"target": target, "patch": yaml.safe_dump(patch)}],
+    }
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    built = documents(run("kubectl", "kustomize", str(overlay), home=tmp_path))
+    before = manifests(braced())
+
+    def affinity(found: dict[tuple[str, str, str], Any], name: str) -> Any:
+        spec = found["Deployment.apps", "", name]["spec"]["template"]["spec"]
+        return spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+    assert affinity(built, "support-chat-short") == own
+    assert affinity(before, "support-chat-short") != own
+    assert affinity(built, "support-chat-long") == affinity(before, "support-chat-long")
+
+
 @chosen
 def test_a_chart_with_its_own_values_is_the_manifests(additions: KubernetesAdditions, tmp_path: Path) -> None:
     render_to(plugins_site(), *braced(), tmp_path, target=RenderTarget.HELM, additions=additions)

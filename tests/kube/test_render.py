@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from fleetctl.operations.rendering import RenderTarget, render_to
 from fleetctl.plugins import load_engine
 from fleetctl.render.kubernetes import render_kubernetes
 from tests.kube.assets import client_program
+from tests.kube.cluster import SPOT, remove_namespaces
 from tests.render import fleets
 from tests.sites import plugins_site
 from tests.waiting import until
@@ -50,7 +52,7 @@ def test_a_rendered_lane_is_scheduled_by_its_market_and_counted_by_its_budget(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
     namespace = cluster.namespace("applied")
-    files = render_kubernetes(*fleets.one_of_each(), load_engine)
+    files = render_kubernetes(*fleets.on_gpu(fleets.one_of_each(), "L40S"), load_engine)
     for path in ("kubernetes/priority-classes.yaml", "kubernetes/long.yaml"):
         (tmp_path / "objects.yaml").write_text(files[path])
         ran = kubectl(cluster, "apply", "--server-side", "-n", namespace, "-f", str(tmp_path / "objects.yaml"))
@@ -67,6 +69,45 @@ def test_a_rendered_lane_is_scheduled_by_its_market_and_counted_by_its_budget(
     assert {pod.spec.priority for pod in pods} == {-1}  # the second lane
     assert {pod.spec.containers[0].resources.limits["nvidia.com/gpu"] for pod in pods} == {"2"}
     cluster.core.delete_namespace(namespace)
+
+
+PRODUCT, NAMES = "nvidia.com/gpu.product", "karpenter.k8s.aws/instance-gpu-name"
+OTHERS = {PRODUCT: "Tesla-T4", "node.kubernetes.io/instance-type": "g4dn.12xlarge"}
+# Nodes with H100 by what says so, each alone in one test, in a cluster with two other products.
+H100S = [
+    {PRODUCT: "NVIDIA-H100-80GB-HBM3"},
+    {"cloud.google.com/gke-accelerator": "nvidia-h100-mega-80gb"},
+    {NAMES: "h100"},
+    {"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"},
+]
+
+
+@pytest.mark.parametrize("labels", H100S, ids=[next(iter(each)) for each in H100S])
+def test_a_rendered_lane_is_scheduled_onto_its_own_gpus_among_others_in_either_market(
+    cluster: TestCluster, tmp_path: Path, labels: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    namespace = cluster.namespace(f"product-{H100S.index(labels)}")
+    right = {"h100-on-demand": {}, "h100-spot": SPOT}
+    for name, market in {**right, "t4-on-demand": {}, "t4-spot": SPOT}.items():
+        request.addfinalizer(partial(cluster.core.delete_node, name))
+        shown = labels if name in right else OTHERS
+        cluster.node(name, labels={**market, **shown})
+        if PRODUCT not in shown:
+            cluster.core.patch_node(name, {"metadata": {"labels": {PRODUCT: None}}})
+    files = render_kubernetes(*fleets.one_of_each(), load_engine)
+    for path in ("kubernetes/priority-classes.yaml", "kubernetes/short.yaml"):
+        (tmp_path / "objects.yaml").write_text(files[path])
+        ran = kubectl(cluster, "apply", "--server-side", "-n", namespace, "-f", str(tmp_path / "objects.yaml"))
+        assert ran.returncode == 0, ran.stderr
+
+    def placed() -> list[str]:
+        return sorted(each.spec.node_name or "" for each in cluster.core.list_namespaced_pod(namespace).items)
+
+    try:
+        until(lambda: len(placed()) == 3 and all(placed()), "all three are scheduled")
+        assert placed() == ["h100-on-demand", "h100-spot", "h100-spot"]
+    finally:
+        remove_namespaces(cluster, namespace)
 
 
 def _expected(cluster: TestCluster, namespace: str) -> Any:

@@ -59,7 +59,7 @@ def fleet(name: str, lanes: tuple[str, ...] = LANES) -> tuple[Profile, Plan]:
     """Return a fleet of vLLM, two GPUs a replica, one on demand each; `batch` may be interrupted."""
     specs = {each: replace(fleets.lane(each, "vllm"), interruptible=each == "batch") for each in lanes}
     plans = {each: replace(fleets.lane_plan(each, "vllm"), on_demand=1, spot=0) for each in lanes}
-    return fleets.fleet(*((specs[each], plans[each]) for each in lanes), name=name)
+    return fleets.on_gpu(fleets.fleet(*((specs[each], plans[each]) for each in lanes), name=name), "L40S")
 
 
 def classes(cluster: TestCluster) -> dict[str, tuple[int, str]]:

@@ -11,8 +11,8 @@ from fleetctl.catalogue.known import load_catalogue
 from fleetctl.catalogue.node_gpus import node_gpus
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
-from fleetctl_kubernetes.node_gpus import gpus_of, summary
-from fleetctl_kubernetes.offerings import offerings_of
+from fleetctl_kubernetes.node_gpus import gpus_of, is_whole, summary
+from fleetctl_kubernetes.offerings import gpu_name, offerings_of
 from fleetctl_kubernetes.placement import labels_of
 from fleetctl_kubernetes.pools import pools_named, pools_of, refused
 
@@ -173,8 +173,17 @@ def test_discovery_outranks_a_cloud_and_an_instance_type_an_ambiguous_name() -> 
 def test_every_gpu_that_clouds_name_is_one_of_the_catalogues_or_an_old_one() -> None:
     known = node_gpus()
     named = {*known.gke_accelerators.values(), *known.gpu_names.values()}
+    named |= {*known.products.values()}
     named |= {gpu for gpu, _ in known.instance_types.values()}
     assert named - set(load_catalogue().gpus) == {"V100-16GB"}
+
+
+def test_a_listed_product_is_read_as_its_words_would_be_and_a_whole_gpu() -> None:
+    known = load_catalogue().gpus
+    for listed, gpu in node_gpus().products.items():
+        assert gpu_name(f"{listed}-Of-Tomorrow", known) == gpu_name(listed, known) == gpu
+        assert node_gpus().label_of(listed) == "nvidia.com/gpu.product"
+        assert is_whole(listed)
 
 
 def test_a_users_own_file_adds_what_a_cloud_calls_its_gpus_and_a_wrong_one_is_named(

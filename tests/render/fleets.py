@@ -43,6 +43,12 @@ def fleet(*lanes: tuple[LaneSpec, LanePlan], name: str = "support-chat", model: 
     return profile, replace(samples.plan(name), profile_hash="5eed" * 16, lanes=tuple(plan for _, plan in lanes))
 
 
+def on_gpu(fleet: tuple[Profile, Plan], gpu: str) -> tuple[Profile, Plan]:
+    """Return a fleet whose lanes are all planned for another GPU."""
+    profile, plan = fleet
+    return profile, replace(plan, lanes=tuple(replace(each, gpu=gpu) for each in plan.lanes))
+
+
 def one_of_each() -> tuple[Profile, Plan]:
     """Return lanes on vLLM (with secrets and own arguments), TGI, SGLang, and an emulator that plays TGI."""
     tokens = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.model.catalogue import Market
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fleetctl.model.node import Mount
 
@@ -20,6 +21,8 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 HOSTNAME = "kubernetes.io/hostname"
+# The type of what a cluster offers: so many GPUs of a node, by the value of the label that names them.
+_SHARE = re.compile(r"(?P<count>\d+)x(?P<product>.+)")
 # What says that a node is spot: Karpenter, EKS, GKE, AKS; and how many seconds before its end it is known.
 SPOT_LABELS: dict[str, tuple[str, float]] = {
     "karpenter.sh/capacity-type": ("spot", 120.0),
@@ -55,15 +58,33 @@ def market_of(labels: Mapping[str, str]) -> tuple[Market, float]:
     return Market.ON_DEMAND, 0.0
 
 
-def affinity(market: Market, labels: Mapping[str, str], *, whole_gpus: bool = True) -> Object:
-    """Return the affinity to nodes of a market that have these labels, and whose GPUs are whole where that matters."""
+def share_product(instance_type: str) -> str:
+    """Return the product of a share as a cluster offers it (2xNVIDIA-L40S); empty: it is no such type."""
+    match = _SHARE.fullmatch(instance_type)
+    return match["product"] if match is not None else ""
+
+
+def affinity(
+    market: Market,
+    labels: Mapping[str, str],
+    *,
+    any_of: Mapping[str, Sequence[str]] | None = None,
+    whole_gpus: bool = True,
+) -> Object:
+    """Return the affinity to nodes of a market that have these labels, and whose GPUs are whole where that matters.
+
+    `any_of` is labels of which one is enough, each with the values that it may have; none: they do not matter.
+    """
     exact = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
     whole = _WHOLE if whole_gpus else ()
     if market is Market.SPOT:
         terms = [[{"key": key, "operator": "In", "values": [value]}] for key, (value, _) in SPOT_LABELS.items()]
     else:  # absent counts as not in
         terms = [[{"key": key, "operator": "NotIn", "values": [value]} for key, (value, _) in SPOT_LABELS.items()]]
-    required = {"nodeSelectorTerms": [{"matchExpressions": [*term, *exact, *whole]} for term in terms]}
+    # A node is right where one term fits it, so that each alternative has to be a term of its own, with all the rest in it.
+    either = [[{"key": key, "operator": "In", "values": [*values]}] for key, values in (any_of or {}).items()]
+    expressions = [[*term, *exact, *one, *whole] for term in terms for one in either or [[]]]
+    required = {"nodeSelectorTerms": [{"matchExpressions": each} for each in expressions]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs a Kubernetes node has by what clouds and Karpenter say of it, from profiles/node-gpus.yaml and EC2's types."""
+"""Which GPUs a Kubernetes node has by what discovery, clouds and Karpenter say of it, from profiles/node-gpus.yaml and EC2's types."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _FILE, _EC2_FILE = "node-gpus.yaml", "aws-prices.yaml"
 class NodeGpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The catalogue's GPU by what a label of a node says."""
 
+    products: dict[str, str] = {}  # discovery's; it has others too, whose words have to be read
     gke_accelerators: dict[str, str] = {}
     gpu_names: dict[str, str] = {}
     instance_types: dict[str, tuple[str, int]] = {}  # with how many of them a machine has
@@ -42,9 +43,21 @@ class NodeGpus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return INSTANCE_TYPE if product in self.instance_types else PRODUCT
 
     def gpu_of(self, product: str) -> str:
-        """Return the catalogue's name; empty: it is discovery's product, whose words have to be read."""
+        """Return the catalogue's name; empty: it is a product of discovery's in no list, whose words have to be read."""
         of_type = self.instance_types.get(product, ("", 0))[0]
-        return self.gke_accelerators.get(product) or self.gpu_names.get(product) or of_type
+        named = self.gke_accelerators.get(product) or self.gpu_names.get(product) or of_type
+        return named or self.products.get(product, "")
+
+    def labels_of(self, gpu: str) -> dict[str, tuple[str, ...]]:
+        """Return the labels by any of which a node is known to have this GPU of the catalogue, each with its values."""
+        named = {
+            PRODUCT: self.products,
+            GKE_ACCELERATOR: self.gke_accelerators,
+            GPU_NAME: self.gpu_names,
+            INSTANCE_TYPE: {name: of_type for name, (of_type, _) in self.instance_types.items()},
+        }
+        values = {key: tuple(sorted(value for value in each if each[value] == gpu)) for key, each in named.items()}
+        return {key: found for key, found in values.items() if found}
 
     def count_of(self, product: str) -> int:
         """Return how many GPUs a machine of an instance type has; 0: it is no instance type that is known."""
@@ -68,6 +81,7 @@ def _read(paths: tuple[Path, ...], changed_ns: tuple[int, ...]) -> NodeGpus:
         tree = _tree(path)
         more = _decoded({"instance_types": tree.get("gpus") or {}} if path.name == _EC2_FILE else tree, path)
         found = NodeGpus(
+            products=found.products | more.products,
             gke_accelerators=found.gke_accelerators | more.gke_accelerators,
             gpu_names=found.gpu_names | more.gpu_names,
             instance_types=found.instance_types | more.instance_types,

@@ -12,6 +12,7 @@ from fleetctl.model.catalogue import Market
 from fleetctl.model.kubernetes_addition import NO_ADDITIONS, KubernetesAddition
 from fleetctl.model.lane_priority import request_priority
 from fleetctl.model.node import Mount
+from fleetctl.render.gpu_nodes import gpu_node_comment, gpu_node_labels
 from fleetctl.render.keda import scaled_market
 from fleetctl.render.kubernetes_additions import additional_files, engine_clients
 from fleetctl.render.lane import gather, rendered_engine
@@ -80,7 +81,7 @@ def kubernetes_files(
                 hint="render another target, or name an engine that has one with --engine",
             )
         objects = (*_lane_objects(lane, lane_plan, additions, priorities.class_of[lane.lane]),)
-        files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane))
+        files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane, gpu_node_comment(lane_plan)))
         targets.append(
             LaneTarget(
                 spec=spec,
@@ -118,9 +119,10 @@ def _lane_objects(
     lane: LaneFiles, lane_plan: LanePlan, additions: KubernetesAdditions, priority_class: str
 ) -> Iterator[Object]:
     yield {**_head(lane, "v1", "ServiceAccount"), "automountServiceAccountToken": False}
+    gpu_labels = gpu_node_labels(lane_plan)
     for market, count in ((Market.ON_DEMAND, lane_plan.on_demand), (Market.SPOT, lane_plan.spot)):
         if count:
-            deployment = _deployment(lane, market, count, priority_class)
+            deployment = _deployment(lane, market, count, priority_class, gpu_labels)
             if KubernetesAddition.KEDA in additions and market is scaled_market(lane_plan):
                 del deployment["spec"]["replicas"]  # an apply of it would be a fight with KEDA's own
             yield deployment
@@ -133,7 +135,9 @@ def _lane_objects(
     yield {**_head(lane, "networking.k8s.io/v1", "NetworkPolicy"), "spec": policy}
 
 
-def _deployment(lane: LaneFiles, market: Market, count: int, priority_class: str) -> Object:
+def _deployment(
+    lane: LaneFiles, market: Market, count: int, priority_class: str, gpu_labels: Mapping[str, tuple[str, ...]]
+) -> Object:
     labels = {**_labels(lane), "fleetctl.dev/market": market.value}
     selector = {**_selector(lane), "fleetctl.dev/market": market.value}
     head = _head(lane, "apps/v1", "Deployment", suffix="-spot" if market is Market.SPOT else "")
@@ -145,7 +149,13 @@ def _deployment(lane: LaneFiles, market: Market, count: int, priority_class: str
             # A replica that goes is there until another is ready, where there is a GPU for both.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "progressDeadlineSeconds": max(600, 2 * lane.start_timeout_s),
-            "template": {"metadata": {"labels": labels}, "spec": _pod(lane, market, selector, priority_class)},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    **_pod(lane, market, selector, priority_class),
+                    "affinity": kubernetes_nodes.affinity(market, {}, any_of=gpu_labels),
+                },
+            },
         },
     }
 
@@ -163,7 +173,6 @@ def _pod(lane: LaneFiles, market: Market, selector: dict[str, str], priority_cla
         **({"priorityClassName": priority_class} if priority_class else {}),
         "terminationGracePeriodSeconds": _BEFORE_SIGTERM_S + lane.stop_timeout_s,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "affinity": kubernetes_nodes.affinity(market, {}),
         "tolerations": kubernetes_nodes.tolerations(market, needs_gpus=True),
         "topologySpreadConstraints": kubernetes_nodes.spread(selector),
         "containers": [{**_container(lane), "volumeMounts": mounts}],
@@ -254,8 +263,8 @@ def _literal(word: str) -> str:
     return word.replace("$", "$$")
 
 
-def _header(lane: LaneFiles) -> str:
-    lines = [f"Lane {lane.lane} of fleet {lane.fleet}: {lane.engine}, {lane.replicas} replicas in all."]
+def _header(lane: LaneFiles, gpu_nodes: str) -> str:
+    lines = [f"Lane {lane.lane} of fleet {lane.fleet}: {lane.engine}, {lane.replicas} replicas in all.", gpu_nodes]
     if lane.emulated:
         lines.append("The profile emulates this lane; these are the settings of the real engine that it stands for.")
     if lane.secrets:
