@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GROUP, VERSION = "karpenter.sh", "v1"
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
+LABEL = ("nvidia.com/gpu.product", PRODUCT)
 _CRDS = ("karpenter.sh_nodepools", "karpenter.sh_nodeclaims", "karpenter.kwok.sh_kwoknodeclasses")
 _CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 
@@ -51,9 +52,10 @@ def running_karpenter(cluster: TestCluster) -> Iterator[None]:
             assert process.poll() is None, (cluster.directory / "karpenter.log").read_text()[-2000:]
             spec = {"nodeRegistrationDelay": "1s"}
             body = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": _CLASS["kind"], "metadata": {"name": "default"}}
-            api(cluster).create_cluster_custom_object(
-                "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", {**body, "spec": spec}
-            )  # fmt: skip
+            with suppress(ApiException):  # it is there from an earlier test
+                api(cluster).create_cluster_custom_object(
+                    "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", {**body, "spec": spec}
+                )  # fmt: skip
             yield
         finally:
             for pool in listed(cluster, "nodepools"):
@@ -63,14 +65,16 @@ def running_karpenter(cluster: TestCluster) -> Iterator[None]:
             until(lambda: not listed(cluster, "nodeclaims"), "what Karpenter brought has gone")
 
 
-def node_pool(cluster: TestCluster, name: str, capacity_type: str, *, nodes_max: int | None = None) -> None:
-    """Make a pool of H100 nodes with room for one pod each, and wait until Karpenter takes it."""
+def node_pool(
+    cluster: TestCluster, name: str, capacity_type: str, *, nodes_max: int | None = None, label: tuple[str, str] = LABEL
+) -> None:
+    """Make a pool of H100 nodes, which `label` says, with room for one pod each; wait until Karpenter takes it."""
     requirements = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
         {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]},
     ]
     template = {
-        "metadata": {"labels": {"nvidia.com/gpu.product": PRODUCT}},
+        "metadata": {"labels": dict([label])},
         "spec": {"expireAfter": "Never", "nodeClassRef": _CLASS, "requirements": requirements},
     }
     disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}

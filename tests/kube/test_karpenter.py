@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fleetctl.plugins import load_engine
+from fleetctl.render.kubernetes import render_kubernetes
 from tests.e2e.fleet import Home, live_replicas
-from tests.kube.karpenter import brought, delete, listed, node_pool, running_karpenter
+from tests.kube.cluster import remove_namespaces
+from tests.kube.karpenter import LABEL, brought, delete, listed, node_pool, running_karpenter
 from tests.kube.live_fleet import Traffic
+from tests.kube.test_render import kubectl
 from tests.ports import free_port
+from tests.render import fleets
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -99,3 +104,24 @@ def test_karpenter_brings_the_nodes_that_a_lane_needs_and_takes_them_again(
     until(lambda: len(brought(cluster)) == 1, "an idle node has gone", within_s=180)
     home.fleetctl("down", "brought", "--yes", timeout_s=120)
     assert cluster.names(NAMESPACE) == []
+
+
+# The first and the last but one of a rendered pod's alternatives: Karpenter tries one after the other.
+@pytest.mark.parametrize("label", [LABEL, ("karpenter.k8s.aws/instance-gpu-name", "h100")])
+def test_karpenter_brings_nodes_for_a_rendered_lane_by_any_label_that_its_pools_have(
+    cluster: TestCluster, tmp_path: Path, label: tuple[str, str]
+) -> None:
+    lane = (fleets.lane("short", "vllm"), fleets.lane_plan("short", "vllm", tensor_parallel=1))
+    files = render_kubernetes(*fleets.fleet(lane), load_engine)
+    with running_karpenter(cluster):
+        for name, market in (("cheap", "spot"), ("sure", "on-demand")):
+            node_pool(cluster, name, market, label=label)
+        namespace = cluster.namespace(f"rendered-{label[1].lower()}")
+        try:
+            for path in ("kubernetes/priority-classes.yaml", "kubernetes/short.yaml"):
+                (tmp_path / "objects.yaml").write_text(files[path])
+                ran = kubectl(cluster, "apply", "--server-side", "-n", namespace, "-f", str(tmp_path / "objects.yaml"))
+                assert ran.returncode == 0, ran.stderr
+            until(lambda: Counter(brought(cluster).values()) == {"spot": 2, "on-demand": 1}, "each pod has a node")
+        finally:
+            remove_namespaces(cluster, namespace)
