@@ -25,6 +25,7 @@ from fleetctl.catalogue.kubernetes_parts import (
 )
 from fleetctl.catalogue.kubernetes_rights import STATE_RIGHTS
 from fleetctl.errors import ConfigError
+from fleetctl.render.object_file import yaml_of
 from fleetctl.variables import references
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def render_in_cluster(
     header = f"# Controller and gateway of fleet {profile.name}, for namespace {place.namespace}.\n"
     if secrets:
         header += f"# Create the Secret {name}-secrets there yourself, with {', '.join(secrets)}.\n"
-    body: str = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
-    return {"in-cluster/fleetctl.yaml": header + body}
+    return {"in-cluster/fleetctl.yaml": header + yaml_of(tuple(documents))}
 
 
 def _refuse_elsewhere(profile: Profile, place: ClusterPlace) -> None:

@@ -25,5 +25,16 @@ class ObjectFile:
 
 def yaml_of(objects: tuple[Object, ...], *, width: int = 120) -> str:
     """Return objects as a stream of YAML documents, keys in the order they have, texts folded at `width` characters."""
-    text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=False, width=width, explicit_start=True)
+    text: str = yaml.dump_all(
+        objects, Dumper=_WithoutAnchors, sort_keys=False, allow_unicode=False, width=width, explicit_start=True
+    )
     return text
+
+
+class _WithoutAnchors(yaml.SafeDumper):
+    """Writes a value that occurs twice twice: manifests are read by people, and patched by tools."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Whether a value is written out wherever it occurs: always."""
+        del data
+        return True
