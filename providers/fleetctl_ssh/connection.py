@@ -114,7 +114,8 @@ class SshConnection:
         if machine.identity_file:
             settings["IdentityFile"] = str(Path(machine.identity_file).expanduser())
             settings["IdentitiesOnly"] = "yes"
-        arguments = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        # In quotes, as ssh takes the words of a path with blanks for several files.
+        arguments = [word for name, value in settings.items() for word in ("-o", f'{name}="{value}"')]
         return [*arguments, "-p", str(machine.port)] if machine.port else arguments
 
     def _socket(self) -> Path:
@@ -168,16 +169,18 @@ class SshConnection:
     def _failed(self, code: int, err: str) -> ProviderError:
         """Return what an exit status of ssh, and what it printed, mean."""
         machine = self.machine
-        trial = f"try it by hand: ssh {self._target}"
+        trial = f"try it by hand: {self._login()}"
         if "REMOTE HOST IDENTIFICATION HAS CHANGED" in err or "Host key verification failed" in err:
-            return CredentialsError(
-                f"{machine.name}: its host key is not the one that is known: {err}",
-                hint=f"compare it with the machine's own, then: ssh-keyscan {machine.host} >> ~/.ssh/known_hosts",
-            )
+            is_known = "REMOTE HOST IDENTIFICATION HAS CHANGED" in err
+            found = "its host key is not the one that is known" if is_known else "its host key is not known"
+            return CredentialsError(f"{machine.name}: {found}: {err}", hint=self._key_hint(is_known=is_known))
         if "Permission denied" in err or "Too many authentication failures" in err:
+            key = Path(machine.identity_file).expanduser()
+            # ssh goes on without it, and then says of the login alone that it was denied.
+            missing = f"identity_file {key} is not there; " if machine.identity_file and not key.exists() else ""
             return CredentialsError(
                 f"{machine.name} lets {self._target} not in: {err}",
-                hint=f"load the key into ssh-agent, or set identity_file; {trial}",
+                hint=f"{missing}load the key into ssh-agent, or set identity_file; {trial}",
             )
         if code == 255:
             return UnreachableError(f"{machine.name} cannot be reached: {err or 'the connection broke'}", hint=trial)
@@ -188,6 +191,23 @@ class SshConnection:
             )
         return ProviderError(f"{machine.name}: {err or f'exit {code}'}", hint=trial)
 
+    def _login(self) -> str:
+        """Return the command that logs in as calls do, as far as the inventory says how."""
+        machine = self.machine
+        options = [*(("-p", str(machine.port)) if machine.port else ())]
+        options += ["-i", machine.identity_file] if machine.identity_file else []
+        options += ["-o", f'UserKnownHostsFile="{machine.known_hosts}"'] if machine.known_hosts else []
+        return " ".join(["ssh", *map(_quoted, options), _quoted(self._target)])
+
+    def _key_hint(self, *, is_known: bool) -> str:
+        """Return how the machine's host key gets to where calls look for it."""
+        machine = self.machine
+        port = f"-p {machine.port} " if machine.port else ""
+        file = _quoted(machine.known_hosts) if machine.known_hosts else "~/.ssh/known_hosts"
+        name = f"[{machine.host}]:{machine.port}" if machine.port not in (0, 22) else machine.host
+        removal = f"ssh-keygen -R {shlex.quote(name)} -f {file} && " if is_known else ""
+        return f"compare it with the machine's own, then: {removal}ssh-keyscan {port}{_quoted(machine.host)} >> {file}"
+
     def _refused(self, kind: str, message: str) -> ProviderError:
         name = self.machine.name
         if kind == "engine-missing":
@@ -197,6 +217,11 @@ class SshConnection:
         if kind in ("capacity", "port"):
             return CapacityError(f"{name}: {message}", zone=name, again_s=5.0, hint="the next machine is tried")
         return ProviderError(f"{name}: {message}")
+
+
+def _quoted(word: str) -> str:
+    """Return a word for a shell, which is to expand a `~` at its beginning."""
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
 async def _exchanged(process: asyncio.subprocess.Process, text: bytes) -> bytes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +22,7 @@ from fleetctl_ssh.settings import SshSettings
 from tests.ssh.hosts import keygen, write_inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from fleetctl.model.node import CreateResult, Node, NodeRequest
@@ -216,8 +218,47 @@ def test_an_unknown_host_key_is_refused(inventory: Path, machines: dict[str, Hos
         host.extra = {}
     result = asyncio.run(made(provider(changed), order("t1", owner)))
     assert isinstance(result.error, CredentialsError)
-    assert "host key" in result.error.message
+    assert "its host key is not the one that is known" in result.error.message
     assert "gpu-a" in result.error.message
+
+
+@pytest.mark.parametrize("is_another_known", [False, True])
+def test_what_a_host_key_error_advises_lets_the_next_call_in(
+    machines: dict[str, Host], tmp_path: Path, *, is_another_known: bool
+) -> None:
+    host, known = machines["gpu-b"], tmp_path / "known hosts"
+    if is_another_known:
+        keygen(tmp_path / "other")
+        kind, key, *_ = (tmp_path / "other.pub").read_text().split()
+        known.write_text(f"[{host.address}]:{host.port} {kind} {key}\n")
+    with with_entry(host, tmp_path, known_hosts=str(known)) as inventory:
+        with pytest.raises(CredentialsError, match="not the one" if is_another_known else "is not known") as caught:
+            asyncio.run(provider(inventory).offerings())
+        subprocess.run(["/bin/sh", "-c", caught.value.hint.partition("then: ")[2]], check=True, capture_output=True)
+        assert asyncio.run(provider(inventory).offerings())
+
+
+def test_a_refused_login_names_the_key_file_that_is_not_there_and_the_command_to_try(
+    machines: dict[str, Host], tmp_path: Path
+) -> None:
+    host = machines["gpu-b"]
+    with (
+        with_entry(host, tmp_path, identity_file=str(tmp_path / "lost")) as inventory,
+        pytest.raises(CredentialsError, match="Permission denied") as caught,
+    ):
+        asyncio.run(provider(inventory).offerings())
+    assert f"identity_file {tmp_path / 'lost'} is not there" in caught.value.hint
+    assert f"ssh -p {host.port} -i {tmp_path / 'lost'} " in caught.value.hint
+
+
+@contextlib.contextmanager
+def with_entry(host: Host, directory: Path, **extra: object) -> Iterator[Path]:
+    """Give an inventory of one machine whose entry has these keys."""
+    host.extra = extra
+    try:
+        yield write_inventory(directory, {host.name: host})
+    finally:
+        host.extra = {}
 
 
 @pytest.mark.parametrize(
