@@ -36,7 +36,7 @@ class MachineWatch:
         self._tunnels = Tunnels(self.connection)
         self._clock, self._expires_s = clock, expires_s
         self._seen: dict[tuple[str, str], tuple[tuple[Node, ...], float]] = {}  # by owner and fleet, with when
-        self._problem = ""  # why it does not answer; empty: it does
+        self.problem = ""  # why it did not answer the last listing, by its name; empty: it did
         self._received: deque[tuple[float, int]] = deque(maxlen=_READINGS)  # when, and what the machine had got by then
 
     async def nodes(self, owner: str, fleet: str) -> tuple[Node, ...] | None:
@@ -116,9 +116,9 @@ class MachineWatch:
         return tuple(node if node.state is NodeState.GONE else replace(node, notice=notice) for node in nodes)
 
     def _note(self, problem: str) -> None:
-        if bool(problem) != bool(self._problem):
+        if bool(problem) != bool(self.problem):
             _log.warning("%s", problem or f"{self.machine.name} answers again")
-        self._problem = problem
+        self.problem = problem
 
 
 def node_id(machine: Machine, owner: str, token: str) -> str:

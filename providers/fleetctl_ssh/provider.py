@@ -97,8 +97,10 @@ class SshProvider:
     async def list_nodes(self, *, owner: str, fleet: str) -> NodeListing:
         """Return the fleet's nodes, those that ended in the last hour included; a silent machine's as they were."""
         as_of = self._clock.now()
-        nodes, is_complete = await all_nodes(await self._machines(), owner, fleet)
-        return NodeListing(nodes=nodes, as_of=as_of, is_complete=is_complete)
+        machines = await self._machines()
+        nodes, is_complete = await all_nodes(machines, owner, fleet)
+        silent = tuple(machine.problem for machine in machines if machine.problem)
+        return NodeListing(nodes=nodes, as_of=as_of, is_complete=is_complete, warnings=silent)
 
     async def describe(self, token: str, *, owner: str) -> Node | None:
         """Return an order's node, or None. Raises while a machine that may have it does not answer."""

@@ -188,6 +188,7 @@ def test_a_machine_that_vanishes_is_said_and_comes_back_with_its_engines(
         try:
             listing = await ssh.list_nodes(owner=owner, fleet="demo")
             assert listing.is_complete
+            assert [each for each in listing.warnings if each.startswith("gpu-b")] == list(listing.warnings) != []
             notices = {node.token: node.notice.kind if node.notice else None for node in listing.nodes}
             assert notices == {"t1": NoticeKind.NOT_READY, "t2": None}
             # Who has never seen it cannot know what is there.
@@ -201,6 +202,7 @@ def test_a_machine_that_vanishes_is_said_and_comes_back_with_its_engines(
         until_s = SYSTEM_CLOCK.monotonic_s() + 60
         while any(node.notice for node in (await ssh.list_nodes(owner=owner, fleet="demo")).nodes):
             assert SYSTEM_CLOCK.monotonic_s() < until_s
+        assert not (await ssh.list_nodes(owner=owner, fleet="demo")).warnings
         assert {node.state for node in (await ssh.list_nodes(owner=owner, fleet="demo")).nodes} == {NodeState.RUNNING}
 
     asyncio.run(scenario())

@@ -212,3 +212,15 @@ def test_a_certificate_is_said_where_clients_meet_it(served, condition, reason_c
     found = fleet_condition(fleet(lane(), certificate=served))
     assert (found.type, found.reason_code) == (condition, reason_code)
     assert text in found.message
+
+
+@pytest.mark.parametrize("shared_left", [0, 2])
+def test_a_fleet_that_goes_down_says_what_its_provider_refuses(shared_left: int) -> None:
+    refused = "ec2.describe_instances: the credentials are no longer valid"
+    live = () if shared_left else (lane(),)
+    going = fleet(
+        *live, phase=DesiredPhase.DOWN, shared_left=shared_left, gateway_alive=not shared_left, reason=refused
+    )
+    found = fleet_condition(going)
+    assert found.type is ConditionType.STOPPING
+    assert found.message.endswith(f"; {refused}")

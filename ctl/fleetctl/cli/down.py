@@ -158,7 +158,10 @@ def wait_down(site: Site, name: str, progress: Progress, *, timeout_s: float) ->
                 )
             live = [r.record for r in seen.replicas if r.record.state.is_live]
             busy = sum(r.in_flight for r in seen.replicas)
-            progress.update(f"{name}: {len(live)} replicas left" + (f", {busy} requests finishing" if busy else ""))
+            finishing = f", {busy} requests finishing" if busy else ""
+            # Of a controller that fails the caution says it.
+            held_up = f"; {seen.reason}" if seen.reason and not has_cautioned else ""
+            progress.update(f"{name}: {len(live)} replicas left{finishing}{held_up}")
     except KeyboardInterrupt:
         progress.note(f"not waiting any longer; {name} goes on going down")
         raise

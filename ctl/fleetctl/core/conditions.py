@@ -318,10 +318,14 @@ def _certificate_conditions(status: FleetStatus) -> Iterator[Condition]:
 def _going_down(status: FleetStatus) -> Condition:
     live = sum(lane.live for lane in status.lanes)
     if live or status.gateway_alive:
-        message = "; ".join(filter(None, (f"{live} replicas still hold a node", _absence(status), _failure(status))))
+        # What is wrong with the provider may be why; of a controller that fails it is said with that.
+        why = _absence(status) or _failure(status) or status.reason
+        message = "; ".join(filter(None, (f"{live} replicas still hold a node", why)))
         return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
     if status.shared_left:
-        message = f"{status.shared_left} shared resources are not torn down yet"
+        message = "; ".join(
+            filter(None, (f"{status.shared_left} shared resources are not torn down yet", status.reason))
+        )
         return Condition(type=ConditionType.STOPPING, reason_code=ConditionReason.GOING_DOWN, message=message)
     return Condition(type=ConditionType.DOWN, reason_code=ConditionReason.NOTHING_LEFT)
 

@@ -51,7 +51,7 @@ def take_down(desired: Desired, observation: Observation, context: ReconcileCont
     is_down = verification.is_over and not serves and not shared.reasons
     if is_down and verification.fault:
         actions.append(LeaveUnverified(code=ReasonCode.UNVERIFIED, reason=verification.fault))
-    reasons = _reasons(desired, steps, observation, left)
+    reasons = _reasons(desired, steps, observation)
     return Decision(
         actions=tuple(actions),
         memory=replace(context.memory, settled_since=verification.since, rollout=None),
@@ -121,15 +121,15 @@ def _leave_pending(replica: ObservedReplica) -> ReplicaStep:
     return ReplicaStep(replica=replica, state=ReplicaState.GONE, action=action)
 
 
-def _reasons(
-    desired: Desired, steps: list[ReplicaStep], observation: Observation, left: int
-) -> dict[Subject, tuple[Reason, ...]]:
+def _reasons(desired: Desired, steps: list[ReplicaStep], observation: Observation) -> dict[Subject, tuple[Reason, ...]]:
     down = ReasonCode.FLEET_DOWN
     reasons: dict[Subject, tuple[Reason, ...]] = {}
     for spec in desired.profile.lanes:
         of_lane = [o for o in steps if o.replica.record.lane == spec.name and o.state.is_live]
         reasons[Subject.lane(spec.name)] = (down.because(f"going down: {len(of_lane)} left"),)
     reasons[GATEWAY] = (down.because("ends last" if observation.is_any_gateway_alive else "ended"),)
-    going = f"going down: {left} replicas and {len(observation.orphaned_nodes)} orphaned nodes left"
-    reasons[FLEET] = (*provider_reasons(observation), down.because(going))
+    # How many replicas are left the lanes say; the fleet's reasons are what holds it up, or is left besides.
+    orphaned = len(observation.orphaned_nodes)
+    besides = (down.because(f"{orphaned} orphaned nodes are left"),) if orphaned else ()
+    reasons[FLEET] = (*provider_reasons(observation), *besides)
     return reasons
