@@ -161,6 +161,16 @@ def test_a_provider_that_cannot_be_asked_is_named(site, fakes, store):
     assert run(fakes, find_orphaned(site)).unasked == {"fake": "the key has expired"}
 
 
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_the_command_calls_nothing_gone_where_it_could_not_look(site, fakes, store, capsys, options):
+    store.next_replica_number("lost")
+    fakes.provider.script("list_nodes", Fault(error=CredentialsError("the key has expired")))
+    assert main(["gc", *options], site=site) == 0
+    err = capsys.readouterr().err
+    assert "what is left at fake was not seen" in err
+    assert "nothing" not in err
+
+
 def test_doctor_counts_tombstones_and_says_what_reads_them(site, fakes, fleet):
     bury(fakes)
     (check,) = [check for check in diagnose(site) if check.name == "tombstones"]

@@ -53,7 +53,7 @@ def gc(
             progress.caution(f"provider {provider} could not be asked: {fault}")
         if not yes:
             emit(_found_view(found.resources, site.clock.now()), output)
-            progress.note(_advice(len(found.resources)))
+            progress.note(_advice(found))
             return
         removals = os_signals.run(_removals(site, found, timeout_s=parse_duration_s(timeout)))
     emit(_removed_view(removals, site.clock.now()), output)
@@ -63,7 +63,9 @@ def gc(
             f"{len(failed)} of {len(removals)} could not be removed: {failed[0].fault}",
             hint="they stay on record; run `fleetctl gc --yes` again",
         )
-    progress.note(f"{len(removals)} removed; nothing is left" if removals else "nothing outlived its fleet")
+    unseen = _unseen(found)
+    done = f"{len(removals)} removed; {unseen or 'nothing is left'}"
+    progress.note(done if removals else unseen or "nothing outlived its fleet")
 
 
 async def _found(site: Site, owner: str) -> Orphaned:
@@ -84,8 +86,16 @@ async def _removals(site: Site, found: Orphaned, *, timeout_s: float) -> tuple[R
     )
 
 
-def _advice(count: int) -> str:
-    return f"{count} outlived their fleet; remove them: fleetctl gc --yes" if count else "nothing outlived its fleet"
+def _advice(found: Orphaned) -> str:
+    count = len(found.resources)
+    if count:
+        return f"{count} outlived their fleet; remove them: fleetctl gc --yes"
+    return _unseen(found) or "nothing outlived its fleet"
+
+
+def _unseen(found: Orphaned) -> str:
+    """Return where nobody could look, so that nothing is said of what is there; empty where everybody could."""
+    return f"what is left at {', '.join(found.unasked)} was not seen" if found.unasked else ""
 
 
 def _found_view(resources: tuple[OrphanedResource, ...], now: datetime) -> View:
