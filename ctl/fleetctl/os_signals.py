@@ -129,6 +129,16 @@ class OsSignals:
             if not self._instead:
                 self._deliver()
 
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Have signals raised at once in a block, those too that one around it has held."""
+        self._instead.append([])
+        try:
+            self._deliver()
+            yield
+        finally:
+            self._instead.pop()
+
     def take_pending(self) -> bool:
         """Say whether a signal waits to be raised, and raise it no more."""
         found = bool(self._pending)
@@ -217,6 +227,17 @@ def held() -> Iterator[None]:
         yield
         return
     with signals.held():
+        yield
+
+
+@contextmanager
+def let_through() -> Iterator[None]:
+    """Have a signal raised at once in a block within one that holds them: what has to be done whole is done, and it only waits."""
+    signals = _installed()
+    if signals is None:
+        yield
+        return
+    with signals.let_through():
         yield
 
 

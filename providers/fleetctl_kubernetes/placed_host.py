@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from fleetctl import os_signals
 from fleetctl.codec import decode, encode
 from fleetctl.environment import FleetEnvironment
 from fleetctl.errors import ConfigError, CredentialsError, FleetctlError, StateError, UnavailableError
@@ -104,7 +105,10 @@ class PlacedKubernetesHost(LocalHost):
                 self._show(self._trouble().text)
             if clock.monotonic_s() >= until_s:
                 break
-            clock.sleep_blocking(_POLL_S)
+            with (
+                os_signals.let_through()
+            ):  # all is applied, and the cluster goes on by itself: nobody has to wait for it
+                clock.sleep_blocking(_POLL_S)
         trouble = self._trouble()
         raise UnavailableError(
             f"the pod of {fleet} does not answer after {within_s:.0f} s: {trouble.text}", hint=trouble.hint

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kubernetes import client
 
+from fleetctl.model.desired import DesiredPhase
 from fleetctl_kubernetes.settings import MANAGED_BY
 from tests.kube.placed_fleet import PlacedFleet, placed
 from tests.kube.test_gateway_pods import Traffic
@@ -124,6 +126,20 @@ def test_up_ends_in_time_and_says_why_its_pod_does_not_start(placed: PlacedFleet
     finally:
         for each in placed.cluster.core.list_node().items:
             placed.cluster.core.patch_node(each.metadata.name, {"spec": {"taints": []}})
+
+
+def test_ctrl_c_ends_the_wait_for_a_pod_that_does_not_start(placed: PlacedFleet) -> None:
+    laptop = placed.laptop
+    placed.write_profile(("tests/fleetctl:1", "tests/missing:1"))
+    waiting = laptop.start("up", str(placed.profile), "--yes")
+    apps = client.AppsV1Api(placed.cluster.api)
+    until(lambda: apps.list_namespaced_deployment(placed.namespace).items, "it is placed", within_s=60)
+    waiting.send_signal(signal.SIGINT)  # one, as Ctrl-C is
+    _, err = waiting.communicate(timeout=60)
+    assert waiting.returncode == 128 + signal.SIGINT, err
+    assert "detached; chat goes on coming up" in err
+    assert "Traceback" not in err
+    assert laptop.status("chat").phase is DesiredPhase.UP
 
 
 def test_own_pods_and_engines_have_the_pull_secrets_that_the_profile_names(placed: PlacedFleet) -> None:

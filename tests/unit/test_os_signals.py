@@ -124,6 +124,31 @@ def held_twice():
         INT()
         return wait()
 
+def held_until_let_through():
+    with os_signals.held():
+        INT()
+        with os_signals.let_through():
+            return "lost"
+
+def let_through():
+    with os_signals.held():
+        with os_signals.let_through():
+            INT()
+            return wait()
+
+def held_again():
+    done = []
+    try:
+        with os_signals.held():
+            with os_signals.let_through():
+                done.append("nothing came,")
+            INT()
+            done.append("all of it")
+    except KeyboardInterrupt as exc:
+        os_signals.accept(exc)
+        return f"interrupted after {' '.join(done)}"
+    return "lost"
+
 def accepted():
     try:
         INT()
@@ -178,6 +203,9 @@ ENDS = {
     "not_stopped": "ended with 7",
     "held": "interrupted after all of it",
     "held_twice": "interrupted",
+    "held_until_let_through": "interrupted",
+    "let_through": "interrupted",
+    "held_again": "interrupted after nothing came, all of it",
     "accepted": "went on",
     "at_any_instant": "caught 150",
 }

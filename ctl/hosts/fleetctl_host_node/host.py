@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from fleetctl import os_signals
 from fleetctl.codec import decode, encode
 from fleetctl.environment import STATE_URL, FleetEnvironment
 from fleetctl.errors import FleetctlError, StateError, UnavailableError
@@ -150,7 +151,9 @@ class PlacedNodeHost(LocalHost):
                 silent_since_s = min(silent_since_s, looked_s) if is_unreachable else math.inf
                 if looked_s - silent_since_s >= _DEAD_S and self._ends_dead(fleet):
                     silent_since_s = math.inf
-            clock.sleep_blocking(_POLL_S)
+            # Its head is ordered, and whatever command comes next goes on from there: nobody has to wait for it.
+            with os_signals.let_through():
+                clock.sleep_blocking(_POLL_S)
         raise UnavailableError(
             f"the head of {fleet} does not answer after {within_s:.0f} s: {text}",
             hint="what its machine wrote: `aws ec2 get-console-output --latest --instance-id ID`; once it is terminated, "
