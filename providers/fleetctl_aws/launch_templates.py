@@ -142,7 +142,8 @@ class LaunchTemplates:
             found = await self._connection.read("ssm", "get_parameter", Name=name)
         except NoSuchResourceError as exc:
             raise ConfigError(
-                f"{self._connection.region} has no machine image under {name}", hint=f"name one in {AMI}: ami-0123..."
+                f"{self._connection.region} has no machine image under {name}",
+                hint=f"name one in provider.ami or {AMI}: ami-0123...",
             ) from exc
         return str(found["Parameter"]["Value"])
 
@@ -151,11 +152,13 @@ class LaunchTemplates:
             found = await self._connection.read("ec2", "describe_images", ImageIds=[image])
         except NoSuchResourceError as exc:
             raise ConfigError(
-                f"there is no machine image {image} in {self._connection.region}", hint=f"name another in {AMI}"
+                f"there is no machine image {image} in {self._connection.region}",
+                hint=f"name another in provider.ami or {AMI}",
             ) from exc
         if not found.get("Images"):
             raise ConfigError(
-                f"there is no machine image {image} in {self._connection.region}", hint=f"name another in {AMI}"
+                f"there is no machine image {image} in {self._connection.region}",
+                hint=f"name another in provider.ami or {AMI}",
             )
         return str(found["Images"][0].get("RootDeviceName") or "/dev/sda1")
 

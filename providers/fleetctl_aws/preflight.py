@@ -10,6 +10,7 @@ from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_aws.faults import QUOTA_CODES, DryRunPassedError, NoSuchResourceError, quota_name
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
+from fleetctl_aws.named_parts import named_findings
 from fleetctl_aws.network import find_group, find_network, gateway_source
 from fleetctl_aws.prices import read_prices
 from fleetctl_aws.rights import dry_runs
@@ -43,6 +44,7 @@ async def judge(
     findings += found
     findings.append(await _image(connection, settings))
     findings.append(await _profile(connection, settings))
+    findings += await named_findings(connection, settings)
     if network is not None:
         findings.append(await _rights(connection, settings, network))
     if nodes:
@@ -91,9 +93,9 @@ async def _image(connection: AwsConnection, settings: AwsSettings) -> Finding:
     except CredentialsError as exc:
         return _failed("machine image", exc, "")
     except ProviderError as exc:
-        return _failed("machine image", exc, f"name one in {AMI}: ami-0123...")
+        return _failed("machine image", exc, f"name one in provider.ami or {AMI}: ami-0123...")
     if not images:
-        hint = f"name another in {AMI}"
+        hint = f"name another in provider.ami or {AMI}"
         return Finding(name="machine image", verdict=Verdict.FAIL, detail=f"{name} does not exist here", hint=hint)
     detail = f"{name} ({images[0].get('Name') or settings.ami})"
     return Finding(name="machine image", verdict=Verdict.OK, detail=detail)
@@ -113,12 +115,12 @@ async def _template(connection: AwsConnection, settings: AwsSettings) -> Finding
 async def _profile(connection: AwsConnection, settings: AwsSettings) -> Finding:
     name, title = settings.instance_profile.rpartition("/")[2], "instance profile"
     if not name:
-        hint = f"name one in {PROFILE} where lanes have secrets (a token of the model hub, keys): its role reads them"
+        hint = f"name one in provider.instance_profile or {PROFILE} where lanes have secrets (a token of the model hub, keys): its role reads them"
         return Finding(name=title, verdict=Verdict.WARN, detail="none: engines get no secrets", hint=hint)
     try:
         await connection.read("iam", "get_instance_profile", InstanceProfileName=name)
     except NoSuchResourceError:
-        hint = f"create it, or name another in {PROFILE}"
+        hint = f"create it, or name another in provider.instance_profile or {PROFILE}"
         return Finding(name=title, verdict=Verdict.FAIL, detail=f"there is no instance profile {name}", hint=hint)
     except ProviderError as exc:
         hint = "allow iam:GetInstanceProfile to have it looked at; whether it is there shows at the first launch"

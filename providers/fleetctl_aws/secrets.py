@@ -37,7 +37,7 @@ class EngineSecrets:
         if not self._settings.instance_profile:
             raise ConfigError(
                 f"lane {request.lane} has secrets ({', '.join(names)}), and its instances no role to read them with",
-                hint=f"name in {PROFILE} an instance profile whose role may ssm:GetParametersByPath on {_ROOT}/*",
+                hint=f"name in provider.instance_profile or {PROFILE} an instance profile whose role may ssm:GetParametersByPath on {_ROOT}/*",
             )
         resolved = resolve_secrets(request.env)
         path = secrets_path(request)

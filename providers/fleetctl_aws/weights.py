@@ -30,7 +30,7 @@ def check_role(request: NodeRequest, settings: AwsSettings) -> None:
     if request.weights is not None and not _has_role(settings):
         raise ConfigError(
             f"lane {request.lane} has its weights at {request.weights.source}, and its instances no role to fetch them with",
-            hint=f"name in {PROFILE} an instance profile; {_POLICY}",
+            hint=f"name in provider.instance_profile or {PROFILE} an instance profile; {_POLICY}",
         )
 
 
@@ -41,7 +41,11 @@ async def weights_findings(
     wanted = {each.weights.source: each.weights for each in nodes if each.weights is not None}
     if wanted and not _has_role(settings):
         detail = f"{', '.join(sorted(wanted))}: instances have no role to fetch them with"
-        return (_finding(Verdict.FAIL, detail, f"name in {PROFILE} an instance profile; {_POLICY}"),)
+        return (
+            _finding(
+                Verdict.FAIL, detail, f"name in provider.instance_profile or {PROFILE} an instance profile; {_POLICY}"
+            ),
+        )
     return tuple([await _looked_at(connection, settings, each) for _, each in sorted(wanted.items())])
 
 
@@ -84,7 +88,7 @@ def _judged(
         hint = "say in the model's path the directory that has it: nothing below others is looked for"
         return _finding(Verdict.WARN, f"{detail}; no config.json is among them, which engines read", hint)
     if total + _IMAGES_BYTES > settings.disk_gb * 1000**3 and not settings.launch_template:
-        hint = f"{DISK} or disk_gb: the images take some {format_bytes(_IMAGES_BYTES)} beside them"
+        hint = f"provider.disk_gb or {DISK}: the images take some {format_bytes(_IMAGES_BYTES)} beside them"
         detail += f"; an instance's disk has {settings.disk_gb} GB, and only types with disks of their own have more"
         return _finding(Verdict.WARN, detail, hint)
     return Finding(name=_NAME, verdict=Verdict.OK, detail=detail)
