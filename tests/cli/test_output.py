@@ -67,3 +67,16 @@ def test_colour_needs_a_terminal_and_no_objection(is_tty, no_color, term, colour
 def test_every_object_that_programs_get_says_the_version_of_its_shape():
     assert json.loads(json_line(View(value={"a": 1}))) == {"apiVersion": "fleetctl/v1", "a": 1}
     assert json.loads(text_of(View(value=[{"a": 1}]), Format.JSON)) == [{"apiVersion": "fleetctl/v1", "a": 1}]
+
+
+def test_what_is_to_be_read_whole_goes_on_below_in_its_own_column():
+    whole = Cell(spans=(("the role lacks ec2:CreateFleet and ec2:TerminateInstances", Tone.PLAIN),), is_whole=True)
+    view = View(value=None, sections=(section(text_table("VERDICT FOUND", [("fail", whole), ("ok", "a" * 60)])),))
+    shown = text_of(view, Format.TABLE, face=Face(columns=40)).splitlines()
+    assert shown[1:4] == [
+        "fail     the role lacks ec2:CreateFleet",
+        "         and ec2:TerminateInstances",
+        f"ok       {'a' * 30}…",
+    ]
+    assert len(text_of(view, Format.TABLE, face=Face(columns=20)).splitlines()) == 3
+    assert "TerminateInstances" in text_of(view, Format.TABLE, face=Face()).splitlines()[1]

@@ -1,5 +1,6 @@
 """`fleetctl doctor`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from fleetctl.model.preflight import Verdict
 from fleetctl.operations.doctor import diagnose
 from fleetctl.operations.profile_checks import diagnose_profile
 from fleetctl.views.preflight import verdict_cell
-from fleetctl.views.table import text_table
+from fleetctl.views.table import cell, text_table
 
 
 def doctor(
@@ -34,7 +35,7 @@ def doctor(
     model's HF_TOKEN), and what its provider finds. Nothing is started or fetched.
     """
     checks = diagnose_profile(site_of(ctx), profile) if profile else diagnose(site_of(ctx))
-    rows = [(verdict_cell(check.verdict), check.name, check.found) for check in checks]
+    rows = [(verdict_cell(check.verdict), check.name, replace(cell(check.found), is_whole=True)) for check in checks]
     advice = [f"{check.name}: {check.advice}" for check in checks if check.advice and check.verdict is not Verdict.OK]
     sections = [section(text_table("VERDICT CHECK FOUND", rows))]
     if advice:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GAP = 2  # blanks between columns
+_WRAPPED_MIN = 20  # columns, below which a text is cut and not wrapped
 WIDE = Canvas(width=240, marks=PLAIN)  # for all columns; -o table leaves the wide ones out
 API_VERSION = "fleetctl/v1"  # of what -o json and -o yaml print
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader went away, as with `fleetctl events | head`
@@ -167,9 +168,25 @@ def _section(section: OutputSection, face: Face, *, wide: bool) -> Iterator[str]
     for text in section.text:
         yield from _paragraph(text, face)
     if section.table is not None and section.table.columns:
-        header, *rows = _aligned(section.table.within(Layout.WIDE if wide else Layout.NORMAL))
+        table = section.table.within(Layout.WIDE if wide else Layout.NORMAL)
+        header, *rows = _aligned(table)
         yield _painted(header, Face(columns=face.columns))
-        yield from (_painted(row, face) for row in rows)
+        for shown, row in zip(rows, table.rows, strict=True):
+            yield from _row(shown, row.cells[-1], face)
+
+
+def _row(shown: Cell, last: Cell, face: Face) -> Iterator[str]:
+    """Yield a row; what of a last cell that is to be read whole has no room goes on below it, in its own column."""
+    width = len(shown.text.rstrip())
+    start = width - len(last.text.rstrip())
+    if not last.is_whole or face.columns is None or width <= face.columns or face.columns - start < _WRAPPED_MIN:
+        yield _painted(shown, face)
+        return
+    import textwrap
+
+    first, *below = textwrap.wrap(last.text, face.columns - start, break_on_hyphens=False)
+    yield _painted(cut(shown, start + len(first), ellipsis=""), face)
+    yield from (" " * start + text for text in below)
 
 
 def _paragraph(shown: Cell, face: Face) -> Iterator[str]:
