@@ -86,7 +86,10 @@ def test_a_gpu_that_no_label_is_known_of_is_not_selected_and_the_file_says_so() 
     text = one_lane("MI300X")
     (only,) = terms(text, "support-chat-short")
     assert only.keys() == {*SPOT_LABELS} | IS_WHOLE
-    assert "# No label is known of nodes with MI300X: its pods go to any node with GPUs.\n" in text
+    assert (
+        "# No label is known of nodes with MI300X: its pods go to any node with nvidia.com/gpu, whatever the plan says."
+        in text
+    )
 
 
 def test_a_plan_for_a_cluster_has_that_clusters_own_product_too() -> None:

@@ -35,5 +35,8 @@ def gpu_node_comment(lane_plan: LanePlan) -> str:
     """Return a sentence for people on where a lane's pods go."""
     labels = gpu_node_labels(lane_plan)
     if not labels:
-        return f"No label is known of nodes with {lane_plan.gpu}: its pods go to any node with GPUs."
+        return (
+            f"No label is known of nodes with {lane_plan.gpu}: its pods go to any node with nvidia.com/gpu, whatever the plan says. "
+            "Have an overlay select the right ones."
+        )
     return f"Its pods go to nodes with {lane_plan.gpu} alone, by any of the labels {', '.join(labels)}."
