@@ -146,6 +146,9 @@ class _Translating:
 
         if isinstance(exc, exceptions.ClientError):
             raise translated(exc, self._what, changes=self._changes) from exc
+        if isinstance(exc, exceptions.ProfileNotFound):
+            hint = "`aws configure list-profiles` shows those that there are; correct AWS_PROFILE, or provider.profile"
+            raise CredentialsError(f"no AWS credentials: {exc}", hint=hint) from exc
         if isinstance(exc, _credentials(exceptions)):
             hint = "`aws configure`, `aws sso login`, or set AWS_PROFILE; on EC2 give the instance a role"
             raise CredentialsError(f"no AWS credentials: {exc}", hint=hint) from exc
@@ -168,7 +171,6 @@ def _credentials(exceptions: Any) -> tuple[type[BaseException], ...]:  # noqa: A
         exceptions.NoCredentialsError,
         exceptions.PartialCredentialsError,
         exceptions.CredentialRetrievalError,
-        exceptions.ProfileNotFound,
         exceptions.TokenRetrievalError,
         exceptions.SSOError,
     )

@@ -66,7 +66,18 @@ _LINKED_ROLES = {
 _SPOT_ROLE = "spot.amazonaws.com"
 _FAMILY = re.compile(r"(?P<family>[a-z]+)(?P<generation>\d*)")
 _QUOTA_HINT = "ask for more in Service Quotas, or allow other GPUs, zones or markets in the profile's capacity"
-_LOGIN_HINT = "`aws sts get-caller-identity` shows who you are; `fleetctl doctor` names the rights that are missing"
+# Who calls is not known by these, whatever rights it has.
+_LOGIN_HINTS = dict.fromkeys(
+    ("ExpiredToken", "ExpiredTokenException"),
+    "the session is over: log in again (`aws sso login`), or export the new session's keys and AWS_SESSION_TOKEN",
+) | dict.fromkeys(
+    ("InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "MissingAuthenticationToken"),
+    "AWS does not know this access key: `aws configure list` shows where it comes from; log in again, or correct it there",
+) | {
+    "SignatureDoesNotMatch": "the secret key is not this access key's: `aws configure list` shows where both come from",
+    "RequestExpired": "this machine's clock is minutes off AWS's: `timedatectl` shows it",
+}  # fmt: skip
+_RIGHTS_HINT = "`aws sts get-caller-identity` shows who you are; `fleetctl doctor` names the rights that are missing"
 
 
 class NoSuchResourceError(ProviderError):
@@ -129,7 +140,7 @@ def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) 
     if code in THROTTLED or status == 429:
         return ThrottledError(text, retry_after_s=_RETRY_S, scope="account")
     if code in CREDENTIALS:
-        return CredentialsError(text, hint=_LOGIN_HINT)
+        return CredentialsError(text, hint=_LOGIN_HINTS.get(code, _RIGHTS_HINT))
     if code == DRY_RUN:
         return DryRunPassedError(text)
     if code in MISMATCH:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from fleetctl.errors import CredentialsError
 from fleetctl.model.preflight import Finding, Verdict
 
 if TYPE_CHECKING:
@@ -11,6 +14,14 @@ if TYPE_CHECKING:
 
 QUEUE, BUCKET = "fleetctl-events", "fleetctl-tests-logs"
 NAMED = {"queue": QUEUE, "logs": f"s3://{BUCKET}/engines"}
+
+
+async def test_a_profile_of_credentials_that_is_not_there_is_named_with_where_to_look(rented: Rented) -> None:
+    preflight = rented.provider(profile="nobody").capabilities.preflight
+    assert preflight is not None
+    with pytest.raises(CredentialsError, match="nobody") as refused:
+        await preflight.findings(())
+    assert "aws configure list-profiles" in refused.value.hint
 
 
 async def of_parts(rented: Rented, **settings: Any) -> list[Finding]:

@@ -94,6 +94,21 @@ async def test_each_refusal_means_what_it_means_to_the_controller(
     assert rented.cloud.instances() == []
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("ExpiredToken", "log in again"), ("InvalidClientTokenId", "does not know this access key"),
+        ("RequestExpired", "clock"), ("UnauthorizedOperation", "names the rights that are missing"),
+    ],
+)  # fmt: skip
+async def test_whoever_is_not_let_in_is_told_what_to_mend(
+    account: Account, rented: Rented, code: str, advice: str
+) -> None:
+    await account.prepare()
+    rented.cloud.fault("error", action="CreateFleet", code=code)
+    assert advice in (await error_of(account)).hint
+
+
 LINKED_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 
 
