@@ -56,7 +56,9 @@ def test_a_fleet_is_kept_and_commanded_from_wherever_its_state_is_seen(homes: tu
     there.fleetctl("scale", "batch=2", "-f", "quickstart")
     assert there.processes() == [], "the fleet is kept elsewhere"
     until(lambda: lane_of(here.status("quickstart"), "batch").wanted == 2, "what was written there is read here")
-    assert "kept by a controller on" in there.fleetctl("status", "quickstart")
+    shown = there.fleetctl("status", "quickstart")
+    assert "kept by a controller on" in shown
+    assert shown.count("not seen from here") == 2, shown  # its gateway and its controller, which both live
     refused = there.run("state", "migrate", "local", "--yes")
     assert refused.code == 7, refused.err
 

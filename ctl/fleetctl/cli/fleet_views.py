@@ -121,11 +121,11 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
         yield f"Gateway  {status.gateway_url}/v1  ({len(status.gateways)} processes)"
         yield from (f"         {_gateway(each)}" for each in status.gateways)
     else:
-        yield f"Gateway  {status.gateway_url}/v1  ({_alive(status.gateway_alive, status.gateway_pid)})"
+        yield f"Gateway  {status.gateway_url}/v1  ({_elsewhere(status) or _alive(status.gateway_alive, status.gateway_pid)})"
     if status.certificate is not None:
         yield _certificate(status.certificate, status.at)
-    control = _alive(status.controller_alive, status.controller_pid)
-    yield f"Control  {'not running' if status.is_unattended else control}"
+    control = "not running" if status.is_unattended else _alive(status.controller_alive, status.controller_pid)
+    yield f"Control  {_elsewhere(status) or control}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
     for title, images in (
         ("Image", image_lines((lane.name, lane.image) for lane in status.lanes)),
@@ -147,6 +147,12 @@ def _certificate(found: ServedCertificate, now: datetime) -> Cell | str:
         return cell("TLS      no certificate", Tone.BAD)
     text = f"TLS      certificate until {found.not_after:%Y-%m-%d %H:%M} UTC"
     return cell(text, Tone.WARN) if found.fault or found.ends_soon(now) else text
+
+
+def _elsewhere(status: FleetStatus) -> str:
+    """Return where a fleet's own processes are, of which nothing is seen from here; empty: they are seen, or run nowhere."""
+    is_seen = status.controller_alive or status.gateway_alive or not status.controller_host
+    return "" if is_seen else f"on {status.controller_host}, not seen from here"
 
 
 def _alive(is_alive: bool, pid: int) -> str:
