@@ -84,6 +84,8 @@ def test_an_instance_fetches_them_once_for_all_its_replicas_and_answers_by_the_m
 ) -> None:
     make_role(cloud, ROLE, shipped("aws-engine-policy"))
     cloud.hold_to(shipped("aws-policy"), roles=True)
+    # A fetch that is over before anybody has looked is no phase that anybody saw.
+    cloud.fault("delay", action="GetObject", seconds=5.0, times=1)
     port = brought_up(home)
     ready = [row.record for row in live_replicas(home.status(FLEET)) if row.record.state.value == "ready"]
     assert len(ready) == 2

@@ -107,6 +107,7 @@ async def test_a_killed_gateway_takes_its_own_streams_and_is_replaced_and_the_nu
         await asyncio.to_thread(fleet.up, 3)
         await _until(lambda: _answers(fleet, {1, 2, 3}))
         await _until(lambda: sum(int(str(g["in_flight"])) > 0 for g in fleet.gateways()) > 1)
+        await _until(lambda: fleet.ended.total() > 0)  # all of them may still run
         assert set(fleet.ended) == {"whole"}, fleet.ended
 
         victim = next(each for each in fleet.gateways() if each["number"] == 2)

@@ -63,6 +63,11 @@ def on_machines(fleet: LiveFleet) -> dict[str, str]:
     }
 
 
+def until_spread(fleet: LiveFleet) -> None:
+    """Wait until each machine is full: a pod is ready to its kubelet some time after its engine has answered the controller."""
+    until(lambda: sorted(on_machines(fleet).values()) == ["a", "a", "b"], "each machine is full")
+
+
 @contextmanager
 def draining(fleet: LiveFleet, *machines: str) -> Iterator[subprocess.Popen[str]]:
     kubectl = str(control_plane_assets() / "kubectl")
@@ -78,6 +83,7 @@ def draining(fleet: LiveFleet, *machines: str) -> Iterator[subprocess.Popen[str]
 
 
 def test_a_machine_that_is_uncordoned_is_used_at_once_and_status_names_it_before(fleet: LiveFleet) -> None:
+    until_spread(fleet)
     cordon(fleet, "b")
     (taken,) = [replica for replica, machine in on_machines(fleet).items() if machine == "b"]
     pods = fleet.cluster.core.list_namespaced_pod(fleet.namespace, label_selector=f"{REPLICA}={taken}").items
@@ -94,13 +100,14 @@ def test_a_machine_that_is_uncordoned_is_used_at_once_and_status_names_it_before
     until(lambda: "1 node(s) were unschedulable" in fleet.home.run("status", fleet.name).out, "the other is full")
     cordon(fleet, "b", is_cordoned=False)
     fleet.until_whole("the machine is used", within_s=40.0)
-    assert sorted(on_machines(fleet).values()) == ["a", "a", "b"]
+    until_spread(fleet)
     until(lambda: not fleet.status().reason, "nothing is said of cordons any more")
     assert [each for each in preflight(fleet) if each.name == "cordons"] == []
 
 
 def test_a_drain_of_all_machines_takes_one_after_the_other_as_substitutes_come(fleet: LiveFleet) -> None:
     fleet.until_whole("the fleet is whole")
+    until_spread(fleet)
     fewest = len(on_machines(fleet))
     with Traffic(fleet.port) as traffic:
         until(lambda: traffic.answered >= 5, "requests are answered")
