@@ -139,7 +139,8 @@ async def _rights(connection: AwsConnection, settings: AwsSettings, network: Net
     if lacking:
         detail = f"not allowed: {', '.join(sorted(lacking))}"
         return Finding(name="rights", verdict=Verdict.FAIL, detail=detail, hint=f"have them granted; {_POLICY}")
-    if not await _may_read_queues(connection, settings.queue or _NO_QUEUE):
+    # One that the profile names is looked at by itself.
+    if not settings.queue and not await _may_read_queues(connection):
         detail = "sqs:GetQueueUrl is not allowed: notices come from the instances themselves alone"
         return Finding(name="rights", verdict=Verdict.WARN, detail=detail, hint=f"allow SQS and EventBridge; {_POLICY}")
     detail = f"{len(runs) - len(untried)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
@@ -161,9 +162,9 @@ async def _dry_run(connection: AwsConnection, operation: str, parameters: Object
     return True
 
 
-async def _may_read_queues(connection: AwsConnection, name: str) -> bool:
+async def _may_read_queues(connection: AwsConnection) -> bool:
     try:
-        await connection.read("sqs", "get_queue_url", QueueName=name)
+        await connection.read("sqs", "get_queue_url", QueueName=_NO_QUEUE)
     except CredentialsError:
         return False
     except ProviderError:
