@@ -94,7 +94,7 @@ def test_a_fleets_life_takes_what_the_policies_allow_and_nothing_else(home: Home
     assert "look-alike ready" in home.fleetctl("logs", first, "--fleet", FLEET)
     home.fleetctl("restart", second, "--fleet", FLEET, "--yes", timeout_s=120)
     home.fleetctl("scale", "chat", "4", "--fleet", FLEET, timeout_s=120)
-    cloud.until(lambda: len(ready(home)) == 4, "a fourth replica is ready", seconds=120)
+    until(lambda: len(ready(home)) == 4, "four are ready", within_s=240, explain=lambda: why(home, cloud))
     (machine,) = {record.node_id.partition("/")[0] for record in ready(home).values()}
     cloud.interrupt(machine, notice_s=30)
     until(

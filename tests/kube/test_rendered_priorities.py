@@ -214,7 +214,8 @@ def test_a_rendered_lane_waits_for_others_pods_and_preempts_only_a_later_lane_of
         return list(cluster.core.list_namespaced_pod(ours, label_selector=f"fleetctl.dev/lane={lane}").items)
 
     def is_placed(lane: str) -> bool:
-        return any(each.spec.node_name for each in pods(lane))
+        # One that was preempted is on its machine until its kubelet has ended it.
+        return any(each.spec.node_name and each.metadata.deletion_timestamp is None for each in pods(lane))
 
     for gpus in (6, 2):
         cluster.core.create_namespaced_pod(theirs, filler(gpus))
