@@ -27,16 +27,39 @@ wait "$collecting" || { cat "$collected"; exit 1; }
 step "shell scripts parse"
 bash -n install.sh tests/gate.sh .ci/run
 
+# Those that failed beside others, of which there may be five, have the machine to themselves once more: a fault of the
+# project's fails again, and deadlines that were missed for want of a core are kept. Whatever needed it is named at the end.
+unsteady=""
+suite() { # MARKERS, and the options that run them beside each other
+    local cache rc=0 failed
+    cache=$(mktemp -d)
+    python -m pytest -q -o cache_dir="$cache" -m "$@" || rc=$?
+    if [ "$rc" -eq 1 ]; then
+        failed=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' "$cache/v/cache/lastfailed")
+        if [ "$(wc -l <<<"$failed")" -le 5 ]; then
+            step "pytest: what failed, once more and alone"
+            rc=0
+            python -m pytest -v -n 0 -o cache_dir="$cache" --last-failed -m "$1" || rc=$?
+            unsteady+=$failed$'\n'
+        fi
+    fi
+    rm -rf "$cache"
+    return "$rc"
+}
+
 # Most tests wait, for a process to start or a second to pass: four at a time keep two cores busy.
 step "pytest: unit, property and process tests, four at a time"
-python -m pytest -q -n 4 --dist loadgroup -m "(waits or not e2e) and not engines and not live"
+suite "(waits or not e2e) and not engines and not live" -n 4 --dist loadgroup
 # Fleets keep deadlines in seconds, and have computed for a tenth to a third of the time: three files share two cores.
 step "pytest: whole fleets, three files at a time"
-python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "e2e and not waits and not engines and not live" --durations=12
+suite "e2e and not waits and not engines and not live" -n 3 --dist loadfile --no-loadscope-reorder --durations=12
 if [ "$engines" = true ]; then
     # Three of these are at work at once on the cores there are: beside others they would stand still for seconds.
     step "pytest: real engines, one test at a time"
-    python -m pytest -q -n 0 -m "engines and not live" --durations=6
+    suite "engines and not live" -n 0 --durations=6
 else
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
+fi
+if [ -n "$unsteady" ]; then
+    printf '\npassed only once they ran alone, and each is to be mended:\n%s' "$unsteady"
 fi
