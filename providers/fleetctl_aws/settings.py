@@ -120,7 +120,7 @@ SETTINGS = (
         description="After how long an instance that no controller renews ends by itself, 10m at the least. Unset: "
         "FLEETCTL_AWS_EXPIRY, else 2h.",
         pattern=r"\d+(m|h|d)",
-        form="a duration, such as 2h",
+        form="whole minutes, hours or days, such as 2h",
         variable=EXPIRY,
     ),
     ProviderSetting(

@@ -141,6 +141,7 @@ def test_every_setting_of_the_built_in_providers_has_a_form_that_is_checked() ->
     declared = (ProviderSetting(name="names", description="", kind=SettingKind.TEXTS, pattern="[a-z]+", form="a name"),)
     assert list(setting_faults("zeta", declared, {"names": ["a", "B"]})) == [("names", "'B' is not a name")]
     assert list(setting_faults("zeta", declared, {"names": ("a", "b")})) == []
+    assert list(setting_faults("zeta", declared, {"names": ["a", ""]})) == [("names", "is empty; leave it out")]
 
 
 def test_validate_names_the_setting_that_was_meant(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from fleetctl.views.table import NOTHING, Cell, Table, Tone, cell, text_table
 
 _COLUMNS = "TYPE >N GPU >GIB >$/H >SPOT ZONES >HAZARD"
 _ZONES = "TYPE ZONE MARKET >$/H >HAZARD NO_STOCK LOST"
+# Of a line of 80 that names p4de.24xlarge, RTX PRO 6000 and prices of three digits; what follows is then still on it.
+_ZONES_MAX = 7
 _GIB = 2**30
 
 
@@ -123,7 +125,7 @@ def _zone_names(kind: TypeOffer) -> str:
     names = sorted({zone.zone for zone in kind.zones if zone.zone})
     short = [name.removeprefix(kind.region).removeprefix("-") or name for name in names]
     text = " ".join(short)
-    return text if len(text) <= 14 else f"{len(names)} zones"
+    return text if len(text) <= _ZONES_MAX else f"{len(names)} zones"
 
 
 def _zones(found: list[tuple[TypeOffer, ZoneOffer]], now: datetime) -> Table:

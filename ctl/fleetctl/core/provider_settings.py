@@ -63,7 +63,9 @@ def _fault(setting: ProviderSetting, value: object) -> str:
 def _text_fault(setting: ProviderSetting, text: str) -> str:
     if re.fullmatch(setting.pattern or r"\S(.*\S)?", text):
         return ""
-    return f"{text!r} is not {setting.form or 'a text'}"
+    if not text.strip():
+        return "is empty; leave it out"
+    return f"{text!r} is not {setting.form or 'a text without blanks around it'}"
 
 
 def _count_fault(setting: ProviderSetting, count: int) -> str:

@@ -20,6 +20,7 @@ from fleetctl.render.lane_target import LaneTarget
 from fleetctl.render.object_file import ObjectFile
 from fleetctl.render.plan import refuse_strangers
 from fleetctl.render.priorities import RenderedPriorities
+from fleetctl.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -264,7 +265,10 @@ def _literal(word: str) -> str:
 
 
 def _header(lane: LaneFiles, gpu_nodes: str) -> str:
-    lines = [f"Lane {lane.lane} of fleet {lane.fleet}: {lane.engine}, {lane.replicas} replicas in all.", gpu_nodes]
+    lines = [
+        f"Lane {lane.lane} of fleet {lane.fleet}: {lane.engine}, {format_count(lane.replicas, 'replica')} in all.",
+        gpu_nodes,
+    ]
     if lane.emulated:
         lines.append("The profile emulates this lane; these are the settings of the real engine that it stands for.")
     if lane.secrets:
