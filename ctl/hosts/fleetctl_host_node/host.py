@@ -128,6 +128,7 @@ class PlacedNodeHost(LocalHost):
         self._tunnel = Tunnel(FleetPaths(fleet=place.fleet))
         self._looked_s = -_LOOK_S
         self._shown: set[str] = set()
+        self._machine = "ID"  # the head's that was looked at last
 
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Return once the head's controller answers, through a tunnel; have a head made where there is none. Raises UnavailableError."""
@@ -156,8 +157,8 @@ class PlacedNodeHost(LocalHost):
                 clock.sleep_blocking(_POLL_S)
         raise UnavailableError(
             f"the head of {fleet} does not answer after {within_s:.0f} s: {text}",
-            hint="what its machine wrote: `aws ec2 get-console-output --latest --instance-id ID`; once it is terminated, "
-            "the next command makes another",
+            hint=f"what its machine wrote: `aws ec2 get-console-output --latest --output text --instance-id {self._machine}`; "
+            "once it is terminated, the next command makes another",
         )
 
     def _ends_dead(self, fleet: str) -> bool:
@@ -298,7 +299,7 @@ class PlacedNodeHost(LocalHost):
     def _approached(self) -> tuple[str, bool]:
         """Come one step nearer to the controller: order, machine, sign, tunnel. Return how far that is, and whether ssh fails."""
         order, head = self._orders.standing()
-        name = f"head {order.number} ({head.id})"
+        self._machine, name = head.id, f"head {order.number} ({head.id})"
         if head.state is HeadState.STOPPED:
             raise UnavailableError(
                 f"{name} was stopped", hint=f"start it: aws ec2 start-instances --instance-ids {head.id}"
