@@ -104,6 +104,35 @@ def test_the_owner_takes_back_what_it_lent_as_soon_as_it_is_pressed():
     assert [fleet.send("long", 16_000).sent_to for _ in range(3)] == [["l1"], ["l1"], []]
 
 
+def lends_again_s(burst: int, *, objective: float = 0.995, shed: float = 0.0) -> float:
+    """Return how long after so many requests at once, of which three replicas answer 75 in time, two of them are lent again."""
+    promising = replace(SHORT, objective=objective, slo=replace(SHORT.slo, shed=shed))
+    fleet = Fleet(("s1", "short"), ("s2", "short"), ("l1", "long"), lanes=(promising, LONG, BATCH))
+    for _ in range(burst):  # 10 ms of work each
+        fleet.send("short", 200)
+    for waited_s in range(0, 40, 2):
+        fleet.pause(2.0)
+        if [fleet.send("long", 30_000).sent_to for _ in range(2)][1]:
+            return waited_s + 2.0
+    return 40.0
+
+
+def test_what_was_lent_is_taken_back_for_longer_the_more_of_its_budget_the_owner_spends():
+    assert lends_again_s(40) == 2.0  # in time at its own
+    assert lends_again_s(60) == 6.0  # some are answered by another lane's, and none is missed
+    assert lends_again_s(200, objective=0.8) == 6.0  # its misses are less than half of what is allowed
+    assert 6.0 < lends_again_s(200, objective=0.92) < lends_again_s(200) == 20.0
+
+
+@pytest.mark.parametrize("objective", [0.9, 0.995, 0.9999])
+@pytest.mark.parametrize("shed", [0.0, 0.1, 0.3])
+def test_what_was_lent_is_taken_back_for_five_to_twenty_seconds(objective, shed):
+    waited_s = [lends_again_s(burst, objective=objective, shed=shed) for burst in (60, 90, 120, 200, 400, 1600)]
+    assert waited_s == sorted(waited_s)
+    assert 6.0 == waited_s[0] < waited_s[-1] <= 20.0
+    assert waited_s[-1] >= lends_again_s(1600, objective=objective, shed=0.9)
+
+
 def test_a_prompt_too_long_for_its_own_replicas_goes_to_one_that_is_faster_at_prompts():
     fleet = Fleet(("l1", "long"))
     fleet.dispatcher.apply(

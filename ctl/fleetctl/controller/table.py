@@ -175,6 +175,7 @@ def _lane(
         if effective_guard(desired, lane_memory.evictions).moves_long
         else 0,
         max_model_len=max((_max_model_len(r, planned) for r in serving), default=planned.launch.max_model_len),
+        objective=desired.profile.objective.fraction,
     )
 
 

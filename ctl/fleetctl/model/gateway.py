@@ -70,6 +70,7 @@ class RouteLane(LaneRules):
         0  # prompts from so many tokens on go to spill_to lanes' larger KV caches first; 0: none do
     )
     max_model_len: int = 0  # the most that a replica of its own holds of one request, in tokens; 0: not known
+    objective: float = 0.995  # the share of its requests that are to be good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ class RoutingState:
             if found:
                 return found
             if not (idle := [c for c in free if not c.line.count]):
-                lane.demand.pressed(now_s)
+                lane.demand.pressed(now_s, lane.accounts, objective=lane.route.objective)
         return self._lent(request, now_s) or idle
 
     def _lent(self, request: ActiveRequest, now_s: float) -> list[Candidate]:

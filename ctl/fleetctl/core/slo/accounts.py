@@ -34,7 +34,6 @@ class LaneAccounts:
     """
 
     __slots__ = (
-        "_good",
         "_kinds",
         "_output_tokens",
         "_paced_s",
@@ -43,6 +42,7 @@ class LaneAccounts:
         "bad",
         "endings",
         "gap_limit_s",
+        "good",
         "limits",
         "paced_gaps_s",
         "paced_together",
@@ -67,8 +67,8 @@ class LaneAccounts:
         self.paced_gaps_s: list[float] = []  # between tokens of answers whose chunks are held back, and such tokens
         self.paced_together = 0
         self.endings: Counter[str] = Counter()  # since the start, by Ending
-        self._good = 0
-        self.bad = 0  # requests that spend the error budget, since the start
+        self.good = 0  # requests that kept every promise, since the start
+        self.bad = 0  # those that spend the error budget, likewise
         self._kinds: defaultdict[str, int] = defaultdict(int)  # those by BreachKind
         self._prompt_tokens = self._output_tokens = 0  # of requests that are over, since the start
 
@@ -226,7 +226,7 @@ class LaneAccounts:
         cell.finished_output_tokens += output_tokens
         if found is None:
             cell.good += 1
-            self._good += 1
+            self.good += 1
         else:
             self.bad += 1
             self._kinds[found] += 1
@@ -236,7 +236,7 @@ class LaneAccounts:
     def totals(self) -> RequestTotals:
         """Return what spends the error budget and what does not, since the start."""
         kinds = {str(kind): count for kind, count in self._kinds.items() if count}
-        return RequestTotals(good=self._good, bad=self.bad, kinds=kinds)
+        return RequestTotals(good=self.good, bad=self.bad, kinds=kinds)
 
     def token_totals(self) -> TokenTotals:
         """Return the tokens of requests that are over, since the start."""
