@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fleetctl.controller.world import World
     from fleetctl.core.boot_phases import MeasuredPhases
-    from fleetctl.model.boot import BootStep
+    from fleetctl.model.boot import BootPhase, BootStep
     from fleetctl.model.node import BootProgress
     from fleetctl.model.observation import ObservedReplica
     from fleetctl.model.replica import Replica
@@ -38,16 +38,24 @@ class BootWatch:
         self._steps = {rid: steps for rid, steps in self._steps.items() if rid in live}
 
     def followed(
-        self, seen: ObservedReplica, others: MeasuredPhases, *, now: datetime, is_node_running: bool
+        self,
+        seen: ObservedReplica,
+        others: MeasuredPhases,
+        declared: tuple[BootPhase, ...],
+        *,
+        now: datetime,
+        is_node_running: bool,
     ) -> ObservedReplica:
-        """Return a replica with the phases of its start, and the one that takes longer than usual."""
+        """Return a replica with the phases of its start, and the one that takes longer than usual.
+
+        `declared` are the provider's phases.
+        """
         record = seen.record
         steps = boot_steps(record, seen.boot, self._steps.get(record.id, ()), now=now, is_node_running=is_node_running)
         if not steps:
             self._steps.pop(record.id, None)
             return seen
         self._steps[record.id] = steps
-        declared = self._world.provider.capabilities.boot_phases
         concern = boot_concern(record, steps, others, declared, now=now)
         boot = self._with_total(record, seen.boot)
         return msgspec.structs.replace(seen, boot=boot, boot_steps=steps, boot_concern=concern)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fleetctl.controller.boot_watch import BootWatch
@@ -13,15 +14,15 @@ from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.reconcile.versions import other_version
 from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
 from fleetctl.errors import UnavailableError
+from fleetctl.model.boot import BootPhase
 from fleetctl.model.engine_fault import EngineFault, EngineFaultKind
+from fleetctl.model.gateway import GatewaySnapshot
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import Observation, ObservedReplica
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.model.slo import Validity
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from fleetctl.controller.canary import Canaries
     from fleetctl.controller.create import Creator
     from fleetctl.controller.intents import Resolver
@@ -35,11 +36,23 @@ if TYPE_CHECKING:
     from fleetctl.controller.start_watch import StartWatch
     from fleetctl.controller.warm import Warmups
     from fleetctl.controller.world import World
-    from fleetctl.model.gateway import GatewaySnapshot, ReplicaSnapshot
+    from fleetctl.model.gateway import ReplicaSnapshot
     from fleetctl.model.node import Node
 
 # A snapshot is made when it is asked for; an older one comes from a gateway whose loop stands still.
 _SNAPSHOT_AGE_MAX = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickReadings:
+    """What one observation has read that is the same for all of its replicas."""
+
+    now: datetime
+    gateway: GatewaySnapshot | None
+    measured: MeasuredPhases
+    boot_phases: tuple[BootPhase, ...]  # as the provider declares them
+    can_restart: bool
+    restart_failed: bool
 
 
 class Observer:
@@ -91,7 +104,16 @@ class Observer:
         self._boots.keep_only(live)
         at_gateway = {replica.id: replica for replica in gateway.replicas} if gateway else {}
         pace = self._world.provider.pace
-        stall, measured = self._world.gateway_host.stall(), MeasuredPhases(records)
+        stall = self._world.gateway_host.stall()
+        # Asked once for all of them: a provider may put together what it can do each time that it is asked.
+        readings = TickReadings(
+            now=now,
+            gateway=gateway,
+            measured=MeasuredPhases(records),
+            boot_phases=self._world.provider.capabilities.boot_phases,
+            can_restart=self._restarts.are_possible,
+            restart_failed=self._restarts.have_failed,
+        )
         return Observation(
             at=now,
             gateway_stall=str(stall or ""),
@@ -103,9 +125,7 @@ class Observer:
             listing_asked_s=self._listing.asked_s,
             listing_silent_s=self._listing.silent_s,
             listing_deadline_s=pace.list_interval_s + pace.list_deadline_s,
-            replicas=tuple(
-                self._followed(record, measured, now, gateway, at_gateway.get(record.id)) for record in live
-            ),
+            replicas=tuple([self._followed(record, readings, at_gateway.get(record.id)) for record in live]),
             probes_late_s=self._probes.late_s,
             gateway=gateway,
             gateway_validity=_validity(gateway, now - _SNAPSHOT_AGE_MAX < gateway.at) if gateway else Validity.NONE,
@@ -158,12 +178,11 @@ class Observer:
     def _replica(
         self,
         record: Replica,
-        now: datetime,
-        gateway: GatewaySnapshot | None,
+        token: str,
+        node: Node | None,
+        readings: TickReadings,
         at_gateway: ReplicaSnapshot | None,
     ) -> ObservedReplica:
-        token = token_of(self._owner, record)
-        node = self._cache.node(token, now=now)
         settled_at = self._resolver.settled_by(record.id)
         healthy = self._probes.healthy(record.id)
         reported_version = self._probes.version(record.id)
@@ -180,13 +199,13 @@ class Observer:
             was_requested=settled_at is not None,
             healthy=healthy,
             reported_version=reported_version,
-            can_restart=self._restarts.are_possible,
-            restart_failed=self._restarts.have_failed,
+            can_restart=readings.can_restart,
+            restart_failed=readings.restart_failed,
             restarting=self._restarts.is_under_way(record.id),
             warming=self._warmups.is_warming(record.id),
             warmed=self._warmups.is_warm(record.id),
             warm_failures=self._warmups.failures(record.id),
-            excluded=self._publisher.is_excluded(record.id, gateway) and not self._has_silent_gateway(),
+            excluded=self._publisher.is_excluded(record.id, readings.gateway) and not self._has_silent_gateway(),
             in_flight=at_gateway.in_flight if at_gateway else 0,
             consecutive_failures=self._consecutive(record, at_gateway),
             is_stalled=self._is_stalled(record, at_gateway),
@@ -197,7 +216,7 @@ class Observer:
             errors_in_a_row=at_gateway.errors_in_a_row if at_gateway else 0,
             canary_missed_s=self._canaries.missed_s(record.id),
             canary_error=self._canaries.error(record.id),
-            notice_deadline=_notice_deadline(record, node, now),
+            notice_deadline=_notice_deadline(record, node, readings.now),
             notice=node.notice if node else record.notice,
             pending_reason=node.pending_reason if node else "",
             is_out_of_stock=self._is_out_of_stock(record, node),
@@ -205,19 +224,15 @@ class Observer:
             engine=self._probes.signals(record.id),
         )
 
-    def _followed(
-        self,
-        record: Replica,
-        measured: MeasuredPhases,
-        now: datetime,
-        gateway: GatewaySnapshot | None,
-        at_gateway: ReplicaSnapshot | None,
-    ) -> ObservedReplica:
+    def _followed(self, record: Replica, readings: TickReadings, at_gateway: ReplicaSnapshot | None) -> ObservedReplica:
         """Return a replica as it is seen now, with the phases of its start."""
-        seen = self._replica(record, now, gateway, at_gateway)
-        node = self._cache.node(token_of(self._owner, record), now=now)
+        token = token_of(self._owner, record)
+        node = self._cache.node(token, now=readings.now)
+        seen = self._replica(record, token, node, readings, at_gateway)
         is_node_running = node is not None and node.state is not NodeState.STARTING
-        return self._boots.followed(seen, measured, now=now, is_node_running=is_node_running)
+        return self._boots.followed(
+            seen, readings.measured, readings.boot_phases, now=readings.now, is_node_running=is_node_running
+        )
 
     def _is_out_of_stock(self, record: Replica, node: Node | None) -> bool:
         """Whether a node waits for a machine that does not come; its offering is left alone for a while then."""
