@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +36,15 @@ def from_plain(kind: type[T], value: object) -> T:
     """Return a plain tree as `kind`, strictly typed. Raises msgspec.ValidationError."""
     _decoder(kind)
     return msgspec.convert(value, type=kind)
+
+
+def field_names(kind: object) -> tuple[str, ...]:
+    """Return the fields of a noun, a dataclass or a msgspec struct, in their order; empty: it is neither."""
+    if not isinstance(kind, type):
+        return ()
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:

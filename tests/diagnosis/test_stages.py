@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from fleetctl.core.diagnosis.findings import Cause
@@ -86,7 +87,7 @@ def with_loops(status: FleetStatus) -> FleetStatus:
         traffic = lane.traffic
         if lane.name != "long" or traffic is None:
             return lane
-        windows = tuple(replace(window, looped=window.finished // 9) for window in traffic.windows)
+        windows = tuple(msgspec.structs.replace(window, looped=window.finished // 9) for window in traffic.windows)
         return replace(lane, traffic=replace(traffic, windows=windows))
 
     return replace(status, lanes=tuple(looping(lane) for lane in status.lanes))
@@ -100,7 +101,7 @@ def with_evictions(status: FleetStatus) -> FleetStatus:
         if lane.name != "long" or traffic is None:
             return lane
         windows = tuple(
-            replace(
+            msgspec.structs.replace(
                 window, preempted=window.finished // 40, prefixes_lost=window.finished // 40, prefix_tokens_lost=9000
             )
             for window in traffic.windows

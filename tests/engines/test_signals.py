@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fleetctl.core.engine_load import with_rates
@@ -96,7 +96,7 @@ def test_a_real_vllm_page_is_read() -> None:
 def test_an_engine_that_counts_tokens_at_an_answers_end_is_seen_to_move_before(engine: str, series: str) -> None:
     pages = [f"{PAGES[engine]}{series} {count}\n" for count in (70, 90, 90)]
     first, second, third = (
-        replace(load_engine(engine).signals(page), at=samples.EPOCH + timedelta(seconds=5 * number))
+        msgspec.structs.replace(load_engine(engine).signals(page), at=samples.EPOCH + timedelta(seconds=5 * number))
         for number, page in enumerate(pages)
     )
     moved = with_rates(first, second)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
 from hypothesis import given, strategies as st
 
 from fleetctl.codec import decode, encode
@@ -31,7 +32,7 @@ RULES = EvictionRules()
 def lane(evicted: int, finished: int = 4000) -> LaneSnapshot:
     """Return figures in which so many of so many requests were evicted, in every window."""
     made = traffic("short", ttft_s=0.05, wait_s=0.001, samples_count=finished)
-    return replace(made, windows=tuple(replace(window, preempted=evicted) for window in made.windows))
+    return replace(made, windows=tuple(msgspec.structs.replace(window, preempted=evicted) for window in made.windows))
 
 
 def levels(*evicted: tuple[int, int], step_s: int = 10) -> list[tuple[int, int]]:

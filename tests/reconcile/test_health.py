@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -87,9 +87,9 @@ def test_an_engine_stands_still_while_it_runs_requests_and_counts_no_token():
     assert stalled_s(reading(0, 5, running=0), reading(5, 5, running=0)) == 0.0
     assert stalled_s(reading(0, 5), reading(5, 2)) == 0.0
     assert stalled_s(reading(0, 0, prompt_tokens=0), reading(5, 0, prompt_tokens=0)) == 0.0
-    moving = replace(reading(5, 9), steps=12.0), replace(reading(10, 9), kv_usage=0.4)
+    moving = msgspec.structs.replace(reading(5, 9), steps=12.0), msgspec.structs.replace(reading(10, 9), kv_usage=0.4)
     assert stalled_s(reading(0, 9), *moving, reading(15, 9)) == 0.0
-    unfit = replace(reading(5, 9), validity=Validity.INVALID)
+    unfit = msgspec.structs.replace(reading(5, 9), validity=Validity.INVALID)
     assert stalled_s(reading(0, 9), unfit, reading(10, 9)) == 0.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from fleetctl.core.overload import effective_step
@@ -92,7 +93,7 @@ def breaker_steps(probes_over: int) -> list[tuple[int, LadderStep]]:
     for second in range(30):
         late = traffic("short", ttft_s=0.9, shed={"breaker": 40})
         probes = TargetCount(target=target, samples=9, over=probes_over, measured_s=0.9 if probes_over else 0.1)
-        lately = replace(late.windows[0], ttft=worlds.quantiles(0.9, 9), targets=(probes,))
+        lately = msgspec.structs.replace(late.windows[0], ttft=worlds.quantiles(0.9, 9), targets=(probes,))
         gateway = snapshot(replace(late, windows=(lately, *late.windows[1:])), now_s=3600 + second)
         decision = decide(fleet, observation(*TWO, gateway=gateway, now_s=3600 + second), memory)
         memory = decision.memory

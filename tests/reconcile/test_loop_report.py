@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from fleetctl.codec import decode, encode
 from fleetctl.model.decision import LaneMemory, Memory
 from fleetctl.model.loop_report import ReportLoops
@@ -19,7 +21,7 @@ def reported(looped_at: range, seconds: int) -> list[tuple[int, ReportLoops]]:
     for second in range(0, seconds, 20):
         lane = traffic("short", rps=1.0, ttft_s=0.05, wait_s=0.001)
         looped = 3 if second in looped_at else 0
-        lane = replace(lane, windows=tuple(replace(window, looped=looped) for window in lane.windows))
+        lane = replace(lane, windows=tuple(msgspec.structs.replace(window, looped=looped) for window in lane.windows))
         now_s = 3600 + second
         seen = observation(observed("r1"), observed("r2"), gateway=snapshot(lane, now_s=now_s), now_s=now_s)
         decision = decide(one_lane(), seen, memory)

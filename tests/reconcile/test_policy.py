@@ -97,7 +97,7 @@ def test_what_a_policy_keeps_comes_back_as_it_was_and_others_is_not_touched() ->
 
 def signals(seconds: float, **changes: object) -> EngineSignals:
     base = EngineSignals(validity=Validity.OK, at=at(seconds), prompt_tokens=1000, output_tokens=100)
-    return replace(base, **changes)  # type: ignore[arg-type]  # fields by name
+    return msgspec.structs.replace(base, **changes)
 
 
 def test_token_rates_come_from_two_readings_of_the_counters() -> None:
@@ -131,7 +131,7 @@ def test_a_lanes_engines_are_fit_to_decide_on_when_all_in_rotation_are() -> None
         kv_usage_total=0.4 + 0.9,
         prefill_tokens_per_s=500.0,
     )
-    stale = msgspec.structs.replace(two, engine=replace(two.engine, validity=Validity.STALE))
+    stale = msgspec.structs.replace(two, engine=msgspec.structs.replace(two.engine, validity=Validity.STALE))
     assert engine_load([one, stale]) == LaneEngineLoad(validity=Validity.STALE)
     assert engine_load([starting]) == LaneEngineLoad(validity=Validity.NONE)
 
@@ -151,7 +151,7 @@ def test_boot_times_are_the_median_per_offering_and_the_plans_without_any() -> N
 
 def test_a_lane_is_seen_with_its_percentiles_its_engines_and_its_boot_time() -> None:
     lane = traffic("short", ttft_s=0.2)
-    lane = replace(lane, windows=tuple(replace(w, itl=quantiles(0.03)) for w in lane.windows))
+    lane = replace(lane, windows=tuple(msgspec.structs.replace(w, itl=quantiles(0.03)) for w in lane.windows))
     seen = observation(
         observed("r1", engine=signals(5, waiting=3)), gateway=snapshot(lane), boot_s={samples.offering().key: 42.0}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from fleetctl.core.demand import replicas_needed
@@ -255,7 +256,7 @@ def test_longer_prompts_are_more_work_and_said_so():
             "output_tokens": round(9000 * plan.output_tokens_mean),
             "finished_output_tokens": round(1000 * plan.output_tokens_mean),
         }  # fmt: skip
-        lane = replace(lane, windows=tuple(replace(window, **tokens) for window in lane.windows))
+        lane = replace(lane, windows=tuple(msgspec.structs.replace(window, **tokens) for window in lane.windows))
         decision = decide(fleet, observation(*TWO, gateway=snapshot(lane)), PLANNED)
         return decision.memory.lanes["short"].wanted, reason_of(decision, "short")
 

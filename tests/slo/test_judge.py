@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -271,7 +271,7 @@ def test_kept_and_attained_never_contradict_each_other(good, missed, objective):
     st.integers(0, 50), st.integers(0, 200), st.integers(0, 50), st.integers(0, 200), st.sampled_from([None, 0, 1, 30])
 )
 def test_live_too_kept_stands_beside_the_figures_it_is_of(bad_10, good_10, bad_60, good_60, ended_s):
-    short = replace(counted(good_10, bad_10), seconds=10.0)
+    short = msgspec.structs.replace(counted(good_10, bad_10), seconds=10.0)
     long = counted(good_10 + good_60, bad_10 + bad_60)
     lane = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=(short, long))
     before = None
@@ -287,7 +287,7 @@ def test_live_too_kept_stands_beside_the_figures_it_is_of(bad_10, good_10, bad_6
 
 @given(st.integers(0, 50), st.integers(0, 200), st.integers(0, 50), st.integers(0, 200), st.booleans())
 def test_judging_the_same_figures_again_gives_the_same_verdict(bad_10, good_10, bad_60, good_60, was):
-    short = replace(counted(good_10, bad_10), seconds=10.0)
+    short = msgspec.structs.replace(counted(good_10, bad_10), seconds=10.0)
     long = counted(good_10 + good_60, bad_10 + bad_60)
     lane = LaneSnapshot(name="chat", in_flight=0, queued=0, oldest_wait_s=0.0, windows=(short, long))
     before = BreachRecord(since=EPOCH, names=("good requests",)) if was else None

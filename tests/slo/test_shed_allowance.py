@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -125,7 +125,10 @@ def test_live_windows_each_cover_their_own_share() -> None:
         in_flight=0,
         queued=0,
         oldest_wait_s=0.0,
-        windows=(replace(window(0, 100, 0, 0.2), seconds=10.0), replace(window(500, 100, 0, 0.2), seconds=60.0)),
+        windows=(
+            msgspec.structs.replace(window(0, 100, 0, 0.2), seconds=10.0),
+            msgspec.structs.replace(window(500, 100, 0, 0.2), seconds=60.0),
+        ),
     )
     found = judge_live(snapshot, objective=OBJECTIVE, before=None, now=EPOCH)
     assert found.compliance is Compliance.MISSED, (

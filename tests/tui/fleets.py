@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from fleetctl.core.slo.judge import judge_live
 from fleetctl.model.action import EntryKind
 from fleetctl.model.catalogue import Market
@@ -68,7 +70,7 @@ def traffic(
     )  # fmt: skip
     return LaneSnapshot(
         name=name, in_flight=int(rps * 2), queued=refused // 4, oldest_wait_s=wait_s,
-        windows=(replace(window, seconds=10.0, offered=round(rps * 10)), window),
+        windows=(msgspec.structs.replace(window, seconds=10.0, offered=round(rps * 10)), window),
         replica_streams={"r1": streams(itl_s, answers=offered // 2, stalled=0)} if name == "short" else {},
     )  # fmt: skip
 

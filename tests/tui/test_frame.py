@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -92,7 +93,7 @@ def _with_samples(count: int) -> LaneSnapshot:
     traffic = lanes()[0].traffic
     assert traffic is not None
     window = traffic.window(60.0)
-    few = replace(window, ttft=Quantiles(count=count, p50_s=0.1, p95_s=0.2, p99_s=0.212, max_s=0.3))
+    few = msgspec.structs.replace(window, ttft=Quantiles(count=count, p50_s=0.1, p95_s=0.2, p99_s=0.212, max_s=0.3))
     return replace(traffic, windows=(few,))
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from fleetctl.core.conditions import ConditionReason, ConditionType, fleet_condition, lane_condition, lane_conditions
@@ -32,7 +33,11 @@ def lane(*, seconds: float = 60.0, ttft: Quantiles | None = None, missed: int = 
         seconds=seconds, ttft=ttft or Quantiles(), good=40 - missed, breached={"ttft": missed}, targets=(counts,)
     )
     traffic = LaneSnapshot(
-        name="short", in_flight=0, queued=0, oldest_wait_s=0, windows=(replace(window, seconds=10.0), window)
+        name="short",
+        in_flight=0,
+        queued=0,
+        oldest_wait_s=0,
+        windows=(msgspec.structs.replace(window, seconds=10.0), window),
     )
     before = BreachRecord(since=EPOCH - timedelta(seconds=45), names=("ttft P99",)) if missed > 1 else None
     return LaneStatus(

@@ -8,7 +8,7 @@ import pkgutil
 import re
 import types
 import typing
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 import fleetctl
 from fleetctl.cli.output import API_VERSION
 from fleetctl.cli.plan_values import NOT_FORECAST
+from fleetctl.codec import field_names
 from fleetctl.model.desired import Terms
 
 if TYPE_CHECKING:
@@ -189,15 +190,15 @@ _MODULES = (
 def _keys(kind: type) -> Iterator[Key]:
     hints = typing.get_type_hints(kind, localns={**_classes(), "datetime": datetime})
     comments = _comments(kind)
-    for field in fields(kind):
-        text, inside = _type_of(hints[field.name])
-        meaning = comments.get(field.name) or _summary_of(inside)
-        if field.name in NOT_FORECAST.get(kind.__name__, ()):
+    for name in field_names(kind):
+        text, inside = _type_of(hints[name])
+        meaning = comments.get(name) or _summary_of(inside)
+        if name in NOT_FORECAST.get(kind.__name__, ()):
             text = f"{text.removesuffix(' or null')} or null"
             meaning = f"{meaning.rstrip('.')}; null of a lane on a machine without GPUs, of which nothing is forecast".removeprefix(
                 "; "
             )
-        yield Key(name=field.name, type=text, meaning=meaning, objects=inside)
+        yield Key(name=name, type=text, meaning=meaning, objects=inside)
     for name, (text, meaning, inside) in _ADDED.get(kind.__name__, {}).items():
         yield Key(name=name, type=text, meaning=meaning, objects=inside)
 
@@ -244,7 +245,7 @@ def _plain_type(kind: Any) -> tuple[str, tuple[str, ...]]:  # noqa: ANN401  # as
         return "time", ()
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " \\| ".join(f"`{member.value}`" for member in kind), ()
-    if isinstance(kind, type) and is_dataclass(kind):
+    if isinstance(kind, type) and field_names(kind):
         return _link(kind.__name__), (kind.__name__,)
     return {str: "string", bool: "true or false", int: "integer", float: "number"}.get(kind, "any"), ()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from fleetctl.core.engine_load import with_rates
 from fleetctl.engine_kit.versions import version_on
@@ -110,7 +112,7 @@ class Probes:
             return EngineSignals()
         age_s = self._world.clock.monotonic_s() - probe.metrics_at_s
         if probe.signals.validity is Validity.OK and age_s > _STALE_S:
-            return replace(probe.signals, validity=Validity.STALE)
+            return msgspec.structs.replace(probe.signals, validity=Validity.STALE)
         return probe.signals
 
     def forget(self, replica_id: str) -> None:
@@ -172,5 +174,5 @@ class Probes:
                 page = await world.engines.get(record.host, record.port, engine.metrics_path)
             except UnavailableError:
                 return  # the last figures age into STALE
-        probe.signals = with_rates(probe.signals, replace(engine.signals(page), at=world.clock.now()))
+        probe.signals = with_rates(probe.signals, msgspec.structs.replace(engine.signals(page), at=world.clock.now()))
         probe.metrics_at_s = world.clock.monotonic_s()

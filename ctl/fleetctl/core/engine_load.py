@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from fleetctl.model.replica import ReplicaState
 from fleetctl.model.slo import Validity
@@ -45,7 +47,7 @@ def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
     stands = before.running > 0 and after.running > 0 and not moves
     # Counters that never counted prove nothing.
     counts = after.prompt_tokens > 0 or after.output_tokens > 0
-    return replace(
+    return msgspec.structs.replace(
         after,
         prefill_tokens_per_s=prompt / seconds,
         decode_tokens_per_s=output / seconds,
@@ -55,7 +57,8 @@ def with_rates(before: EngineSignals, after: EngineSignals) -> EngineSignals:
 
 def engine_load(replicas: Iterable[ObservedReplica]) -> LaneEngineLoad:
     """Return what the engines in rotation carry together."""
-    signals = [replica.engine for replica in replicas if replica.record.state is ReplicaState.READY]
+    ready = ReplicaState.READY  # an enum's members are slow to look up
+    signals = [replica.engine for replica in replicas if replica.record.state is ready]
     validities = {each.validity for each in signals}
     validity = (
         max(validities, key=list(Validity).index) if len(validities) > 1 else next(iter(validities), Validity.NONE)

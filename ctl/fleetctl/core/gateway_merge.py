@@ -162,7 +162,7 @@ def _merged_streams(found: Sequence[dict[str, StreamFigures]]) -> dict[str, Stre
     merged = {}
     for name in dict.fromkeys(name for each in found for name in each):
         figures = [each[name] for each in found if name in each]
-        merged[name] = replace(
+        merged[name] = msgspec.structs.replace(
             _most(figures, lambda each: each.gap.count),
             answers=sum(each.answers for each in figures),
             stalled_answers=sum(each.stalled_answers for each in figures),

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.core.dispersion import ArrivalCounts
 from fleetctl.core.slo.accounts import LaneAccounts
 from fleetctl.core.slo.breach import Limits
@@ -217,7 +219,7 @@ class ClientAccounts:
         # What one lane may refuse covers nothing of another's.
         covered, judged = sum(each.covered for each in windows), sum(each.judged for each in windows)
         shed = sum(each.shed_share * each.judged for each in windows) / judged if judged else 0.0
-        whole = replace(stats.window(now_s - self._start_s, _NO_SLO), covered=covered, shed_share=shed)
+        whole = msgspec.structs.replace(stats.window(now_s - self._start_s, _NO_SLO), covered=covered, shed_share=shed)
         return stats, judge_run(whole, objective=self._objective, undecided=self._undecided.total())
 
     def _judged(self, stats: LaneStats, slo: LaneSlo, now_s: float, *, undecided: int) -> SloVerdict:
@@ -252,7 +254,7 @@ def _seen_by_clients(slo: LaneSlo) -> LaneSlo:
 
 
 def _with_good(window: LaneWindow, good: int) -> LaneWindow:
-    return replace(window, good=good)
+    return msgspec.structs.replace(window, good=good)
 
 
 def _loosest(slos: Collection[LaneSlo]) -> LaneSlo:

@@ -65,8 +65,7 @@ class BudgetLedger:
     buckets: tuple[HourOfRequests, ...] = ()  # of a ledger without tiers, oldest first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestCount:
+class RequestCount(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's requests over a window."""
 
     window_s: float

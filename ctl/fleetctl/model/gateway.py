@@ -121,8 +121,7 @@ class RoutingTable(RequestRules):
         return self.epoch, self.version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSignals:
+class ReplicaSignals(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine said of itself, `age_s` before this was sent; only figures that may be decided on are sent."""
 
     id: str
@@ -145,17 +144,16 @@ class SignalFeed:
     replicas: tuple[ReplicaSignals, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneWindow:
+class LaneWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's figures over the last `seconds`."""
 
     seconds: float
     offered: int = 0  # requests that arrived
     good: int = 0  # finished inside the SLO
-    breached: dict[str, int] = field(default_factory=dict)  # by BreachKind, refusals among them, covered ones too
+    breached: dict[str, int] = {}  # by BreachKind, refusals among them, covered ones too
     covered: int = 0  # of the refusals: good, as the lane's shed allowance covers them
     shed_share: float = 0.0  # that allowance: the share of its requests that may be refused
-    shed: dict[str, int] = field(default_factory=dict)  # the refusals by reason
+    shed: dict[str, int] = {}  # the refusals by reason
     finished: int = 0
     looped: int = 0  # answers that were found to repeat themselves, whatever became of them
     preempted: int = 0  # streams of its replicas that lost their place in an engine
@@ -164,12 +162,12 @@ class LaneWindow:
     prompt_tokens: int = 0
     output_tokens: int = 0  # as they came, those of requests that still run among them
     finished_output_tokens: int = 0  # of requests that finished, as `prompt_tokens` are
-    ttft: Quantiles = field(default_factory=Quantiles)
-    itl: Quantiles = field(default_factory=Quantiles)
-    e2e: Quantiles = field(default_factory=Quantiles)
-    queue_wait: Quantiles = field(default_factory=Quantiles)
+    ttft: Quantiles = Quantiles()
+    itl: Quantiles = Quantiles()
+    e2e: Quantiles = Quantiles()
+    queue_wait: Quantiles = Quantiles()
     targets: tuple[TargetCount, ...] = ()  # in the SLO's order
-    streams: StreamFigures = field(default_factory=StreamFigures)
+    streams: StreamFigures = StreamFigures()
 
     @property
     def evicted(self) -> int:

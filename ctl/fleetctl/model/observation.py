@@ -21,8 +21,7 @@ from fleetctl.model.shared import ObservedShared
 from fleetctl.model.slo import Validity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSignals:
+class EngineSignals(msgspec.Struct, frozen=True, kw_only=True):
     """An engine's own figures, scraped from /metrics. A figure is only meaningful while `validity` is OK."""
 
     validity: Validity = Validity.NONE

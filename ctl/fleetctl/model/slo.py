@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -53,8 +55,7 @@ class LatencyTarget:
         return ("slo", self.metric.value, f"p{self.percentile * 100:g}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetCount:
+class TargetCount(msgspec.Struct, frozen=True, kw_only=True):
     """A target beside what a window holds of its metric."""
 
     target: LatencyTarget
@@ -129,8 +130,7 @@ def less_covered(kinds: Mapping[str, int], covered: int) -> dict[str, int]:
 UNEVEN = frozenset((BreachKind.ITL, BreachKind.STREAM_GAP, BreachKind.STALL))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles:
+class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
     """Percentiles of one metric over one window, in seconds; NaN never appears: `count` 0 means no figures."""
 
     count: int = 0

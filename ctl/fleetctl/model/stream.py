@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from fleetctl.model.slo import Quantiles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFigures:
+class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What left for clients over some time. A chunk is what is written to a client at once; docs/slo.md has every rule.
 
     Gaps count as they come. All else counts when its answer ends: a streamed one of which a token came, however it ended.
     """
 
-    gap: Quantiles = field(default_factory=Quantiles)  # between two chunks of an answer
+    gap: Quantiles = Quantiles()  # between two chunks of an answer
     answers: int = 0
     stalled_answers: int = 0  # with a stall or more
     stalls: int = 0

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
 from fleetctl.model.slo import TAIL_SAMPLES_MIN, LatencyTarget, Validity
 
 VERDICT_VERSION = 1  # of the JSON; docs/verdicts.md
@@ -20,8 +22,7 @@ class Compliance(StrEnum):
     NONE = "none"  # nothing was measured, or nothing is promised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SloFinding:
+class SloFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One promise beside what was measured: a latency target, or the share of good requests where `target` is None."""
 
     target: LatencyTarget | None
@@ -37,7 +38,7 @@ class SloFinding:
     measured: (
         float | None
     )  # at the target's percentile, in its unit (seconds, but for rates and tokens); or the share of good requests
-    kinds: dict[str, int] = field(default_factory=dict)  # the missed requests by BreachKind; of a target empty
+    kinds: dict[str, int] = {}  # the missed requests by BreachKind; of a target empty
     factor: float  # how many times the limit, or the error budget's rate (the burn rate), was measured
 
     @property

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from fleetctl.codec import decode, encode
+from fleetctl.codec import decode, encode, field_names
 from fleetctl.model.replica import Replica
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.spelling import suggest
@@ -64,9 +63,10 @@ def unknown_field(text: str) -> str:
 
 def _unknown(kind: Any, names: list[str], rest: str) -> str:  # noqa: ANN401  # annotations have no narrower type
     for index, name in enumerate(names):
-        if not (isinstance(kind, type) and is_dataclass(kind)):
+        fields = field_names(kind)
+        if not fields:
             return ""  # a map, a list or a macro of one: `lanes.short.burn.size()`
-        known = {each.name for each in fields(kind)} | _ADDED.get(kind, frozenset())
+        known = {*fields} | _ADDED.get(kind, frozenset())
         is_call = index == len(names) - 1 and rest.lstrip().startswith("(")
         if name not in known and not is_call:
             return f"there is no {name!r}{suggest(name, known)} in a {_LABELS.get(kind, kind.__name__)}"
@@ -75,8 +75,8 @@ def _unknown(kind: Any, names: list[str], rest: str) -> str:  # noqa: ANN401  # 
 
 
 def _section(annotation: Any) -> Any:  # noqa: ANN401
-    """Return the dataclass that an annotation names alone or as an alternative to None; else nothing."""
-    if isinstance(annotation, type) and is_dataclass(annotation):
+    """Return the noun that an annotation names alone or as an alternative to None; else nothing."""
+    if field_names(annotation):
         return annotation
     parts = [part for part in get_args(annotation) if part is not type(None)]
     is_collection = getattr(annotation, "__origin__", None) in (tuple, list, dict)

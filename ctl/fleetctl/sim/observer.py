@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fleetctl.core.boot_times import boot_times_s
 from fleetctl.core.engine_load import with_rates
-from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, SignalFeed
+from fleetctl.model.gateway import GatewaySnapshot, ReplicaSignals, ReplicaSnapshot, SignalFeed
 from fleetctl.model.node import NodeState
 from fleetctl.model.observation import NOT_READ, EngineSignals, Observation, ObservedReplica
 from fleetctl.model.replica import ReplicaState
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from fleetctl.core.dispatch.dispatcher import Dispatcher
-    from fleetctl.model.gateway import ReplicaSnapshot
     from fleetctl.model.replica import Replica
     from fleetctl.sim.nodes import SimulatedNode
     from fleetctl.sim.provider import SimulatedProvider
 
 _PROBED = frozenset((ReplicaState.BOOTING, ReplicaState.WARMING, ReplicaState.READY, ReplicaState.DRAINING))
-_RUNNING = NodeState.RUNNING  # an enum's members are slow to look up
+_RUNNING, _READY = NodeState.RUNNING, ReplicaState.READY  # an enum's members are slow to look up
+# What is seen of a replica that the gateway does not have.
+_NOT_SEEN = ReplicaSnapshot(id="", in_flight=0, failures=0, consecutive_failures=0)
 # Of ended replicas, how many boot times are remembered.
 _ENDED_KEPT = 32
 
@@ -153,35 +155,36 @@ class SimulatedObserver:
         self, record: Replica, at_gateway: ReplicaSnapshot | None, now_s: float, *, is_current: bool
     ) -> ObservedReplica:
         node = self._provider.nodes.get(record.id)
-        probed = node is not None and record.state in _PROBED
         is_quiet = node is not None and node.is_quiet(now_s)
         notice = node.notice(now_s, self._epoch) if node is not None and not is_quiet else None
         signals = self._signals.get(record.id, NOT_READ)
-        is_ready = record.state is ReplicaState.READY
         consecutive, is_stalled = 0, False
-        if at_gateway is not None and is_ready:
+        if at_gateway is None:
+            at_gateway = _NOT_SEEN
+        elif record.state is _READY:
             before = self._failures_before.setdefault(record.id, at_gateway.failures)
             if at_gateway.failures > before:
                 consecutive = min(at_gateway.consecutive_failures, at_gateway.failures - before)
                 is_stalled = at_gateway.is_stalled
+        warm_done_s = None if node is None else node.warm_done_s
         return ObservedReplica(
             record=record,
             node=_RUNNING if is_quiet else None if node is None else node.state(now_s),
             exit_reason=node.exit_reason if node is not None and node.ended else "",
             creating=record.id in self.creating,
-            healthy=is_quiet or node.is_healthy(now_s) if probed and node is not None else None,
-            warming=node is not None and node.warm_done_s is not None and node.warm_done_s > now_s,
-            warmed=node is not None and node.warm_done_s is not None and node.warm_done_s <= now_s,
+            healthy=(is_quiet or node.is_healthy(now_s)) if node is not None and record.state in _PROBED else None,
+            warming=warm_done_s is not None and warm_done_s > now_s,
+            warmed=warm_done_s is not None and warm_done_s <= now_s,
             excluded=record.id in self.excluded,
-            in_flight=at_gateway.in_flight if at_gateway is not None else 0,
+            in_flight=at_gateway.in_flight,
             consecutive_failures=consecutive,
             is_stalled=is_stalled,
-            silent_s=at_gateway.silent_s if at_gateway is not None else 0.0,
-            unheard_s=at_gateway.unheard_s if at_gateway is not None else None,
-            prefill_allowance_s=at_gateway.prefill_allowance_s if at_gateway is not None else 0.0,
-            slowness=at_gateway.slowness if at_gateway is not None else None,
-            errors_in_a_row=at_gateway.errors_in_a_row if at_gateway is not None else 0,
+            silent_s=at_gateway.silent_s,
+            unheard_s=at_gateway.unheard_s,
+            prefill_allowance_s=at_gateway.prefill_allowance_s,
+            slowness=at_gateway.slowness,
+            errors_in_a_row=at_gateway.errors_in_a_row,
             notice_deadline=notice.deadline if notice is not None else None,
             notice=notice,
-            engine=signals if is_current else replace(signals, validity=Validity.STALE),
+            engine=signals if is_current else msgspec.structs.replace(signals, validity=Validity.STALE),
         )
