@@ -141,7 +141,7 @@ class LaneQueue(Generic[T]):
 
     def oldest_wait_s(self, now_s: float) -> float:
         """Return how long the longest waiting has waited; 0 when nobody does."""
-        return max((now_s - t.since_s for t in self._tickets if t.waiting), default=0.0)
+        return max((now_s - t.since_s for t in self._tickets if t.waiting), default=0.0) if self.size else 0.0
 
     def _leave(self, ticket: Ticket[T]) -> None:
         ticket.waiting = False

@@ -134,7 +134,7 @@ class LaneStats:
         """
         more = more or _NOTHING
         readings = _readings(self, more)
-        itl, gap = readings[Metric.ITL], readings[Metric.STREAM_GAP]
+        itl, gap = readings[_ITL], readings[_STREAM_GAP]
         itl_shown = itl.summary()
         streams = self.streams.beside(more.streams) if more.streams.answers else self.streams
         good, breached = self.good + more.good, _sum_of(self.breached, more.breached)
@@ -155,14 +155,14 @@ class LaneStats:
             prompt_tokens=self.prompt_tokens + more.prompt_tokens,
             output_tokens=self.output_tokens + more.output_tokens,
             finished_output_tokens=self.finished_output_tokens + more.finished_output_tokens,
-            ttft=readings[Metric.TTFT].summary(),
+            ttft=readings[_TTFT].summary(),
             itl=itl_shown,
-            e2e=readings[Metric.E2E].summary(),
-            queue_wait=readings[Metric.QUEUE_WAIT].summary(),
+            e2e=readings[_E2E].summary(),
+            queue_wait=readings[_QUEUE_WAIT].summary(),
             streams=streams.figures(itl_shown if gap is itl else gap.summary()),
             targets=tuple(
                 [
-                    _stalls(each, streams) if each.metric is Metric.STALL_RATE else _count(each, readings[each.metric])
+                    _stalls(each, streams) if each.metric is _STALL_RATE else _count(each, readings[each.metric])
                     for each in slo.targets
                 ]
             ),
@@ -170,25 +170,33 @@ class LaneStats:
 
 
 _NOTHING = LaneStats()
+_UNREAD = SketchReading(QuantileSketch())  # of nothing
+# An enum's members are slow to look up, and these are looked up for every window of every snapshot.
+_TTFT, _ITL, _E2E, _COMPLETION = Metric.TTFT, Metric.ITL, Metric.E2E, Metric.COMPLETION
+_QUEUE_WAIT, _STREAM_GAP, _TOKENS_PER_CHUNK = Metric.QUEUE_WAIT, Metric.STREAM_GAP, Metric.TOKENS_PER_CHUNK
+_STALL_RATE = Metric.STALL_RATE
 
 
 def _readings(one: LaneStats, more: LaneStats) -> dict[Metric, SketchReading]:
     """Return what both have measured, read together."""
     is_paced = bool(one.paced_itl.count or more.paced_itl.count)
-    itl = SketchReading(one.token_gaps(), more.token_gaps()) if is_paced else SketchReading(one.itl, more.itl)
+    itl = SketchReading(one.token_gaps(), more.token_gaps()) if is_paced else _read(one.itl, more.itl)
     # Where each token leaves by itself, as it comes, the gaps between chunks are those between tokens.
     is_plain = not (is_paced or one.together or more.together or one.paced_gap.count or more.paced_gap.count)
-    gap = itl if is_plain else one.stream_gaps(more)
-    e2e = SketchReading(one.e2e, more.e2e)
+    e2e = _read(one.e2e, more.e2e)
     return {
-        Metric.TTFT: SketchReading(one.ttft, more.ttft),
-        Metric.ITL: itl,
-        Metric.E2E: e2e,
-        Metric.COMPLETION: e2e,
-        Metric.QUEUE_WAIT: SketchReading(one.queue_wait, more.queue_wait),
-        Metric.STREAM_GAP: gap,
-        Metric.TOKENS_PER_CHUNK: SketchReading(one.unit, more.unit),
+        _TTFT: _read(one.ttft, more.ttft),
+        _ITL: itl,
+        _E2E: e2e,
+        _COMPLETION: e2e,
+        _QUEUE_WAIT: _read(one.queue_wait, more.queue_wait),
+        _STREAM_GAP: itl if is_plain else one.stream_gaps(more),
+        _TOKENS_PER_CHUNK: _read(one.unit, more.unit),
     }
+
+
+def _read(one: QuantileSketch, more: QuantileSketch) -> SketchReading:
+    return SketchReading(one, more) if one.count or more.count else _UNREAD
 
 
 def _stalls(target: LatencyTarget, streams: StreamCounts) -> TargetCount:

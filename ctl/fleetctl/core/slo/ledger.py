@@ -115,7 +115,8 @@ def count_over(ledger: BudgetLedger, window_s: float, now: datetime) -> RequestC
         good += bucket.good
         bad += bucket.bad
         allowed += bucket.allowed
-        refused += bucket.kinds.get(BreachKind.REFUSED, 0)
+        if bucket.kinds:
+            refused += bucket.kinds.get(BreachKind.REFUSED, 0)
         shed_allowed += bucket.shed_allowed
     covered = covered_refusals(refused, allowance=shed_allowed)
     return RequestCount(

@@ -106,8 +106,11 @@ class QuantileSketch:
         self.max_s = max(self.max_s, other.max_s)
         self.count += other.count
         self.sum_s += other.sum_s
+        more = other._buckets
+        if len(more) > len(self._buckets):  # the fewer are added one by one
+            more, self._buckets, self._in_order = self._buckets, more.copy(), other._in_order
         buckets = self._buckets
-        for index, count in other._buckets.items():
+        for index, count in more.items():
             buckets[index] = buckets.get(index, 0) + count
 
     def remove(self, gone: Iterable[QuantileSketch], rest: Iterable[QuantileSketch]) -> None:
@@ -169,8 +172,11 @@ class QuantileSketch:
         """
         buckets = self._sorted()
         if more is not None:
+            fewer = more._buckets  # noqa: SLF001  # a sketch's own
+            if len(fewer) > len(buckets):
+                buckets, fewer = more._sorted(), buckets  # noqa: SLF001  # as above
             buckets = buckets.copy()
-            for index, count in more._buckets.items():  # noqa: SLF001  # a sketch's own
+            for index, count in fewer.items():
                 buckets[index] = buckets.get(index, 0) + count
         indexes = sorted(buckets)
         return indexes, list(accumulate(map(buckets.__getitem__, indexes)))

@@ -66,8 +66,11 @@ class StreamCounts:
     def beside(self, other: StreamCounts) -> StreamCounts:
         """Return everything that both counted."""
         both = StreamCounts()
-        both.merge(self)
-        both.merge(other)
+        both.answers = self.answers + other.answers
+        both.stalled_answers = self.stalled_answers + other.stalled_answers
+        both.stalls = self.stalls + other.stalls
+        both.chunks = self.chunks + other.chunks
+        both.tokens = self.tokens + other.tokens
         return both
 
     def remove(self, gone: Iterable[StreamCounts]) -> None:
@@ -106,7 +109,7 @@ class ReplicaStreams:
     """
 
     __slots__ = (
-        "_before", "_cell_ends_s", "_earlier", "_figures", "_figures_until_s", "_now", "gaps_s", "paced_gaps_s", "used_s",
+        "_before", "_cell_ends_s", "_earlier", "_now", "figures_until_s", "gaps_s", "latest", "paced_gaps_s", "used_s",
     )  # fmt: skip
 
     def __init__(self, now_s: float) -> None:
@@ -116,8 +119,8 @@ class ReplicaStreams:
         self._before, self._now = _Cell(), _Cell()
         self._earlier = StreamCounts()  # of all cells that are over
         self._cell_ends_s = now_s + _CELL_S
-        self._figures = StreamFigures()
-        self._figures_until_s = now_s
+        self.latest = StreamFigures()  # what `figures` returned last, and returns again until then
+        self.figures_until_s = now_s
 
     def fold(self, now_s: float, noted_s: list[float]) -> QuantileSketch:
         """Return the gaps noted in one of its lists since the last call, and forget them."""
@@ -144,15 +147,15 @@ class ReplicaStreams:
 
     def figures(self, now_s: float) -> StreamFigures:
         """Return its figures of late, some five seconds old at most: of a thousand replicas they take 20 ms."""
-        if now_s < self._figures_until_s:
-            return self._figures
+        if now_s < self.figures_until_s:
+            return self.latest
         now, before = self._open_cell(now_s), self._before
         gap = SketchReading(now.gap, before.gap)
         counts = now.counts.beside(before.counts) if before.counts.answers else now.counts
-        self._figures = counts.figures(gap.summary())
+        self.latest = counts.figures(gap.summary())
         # Not all of a fleet's in one moment; by something that a simulation repeats.
-        self._figures_until_s = now_s + _FIGURES_S * (0.5 + 0.5 * (gap.count & 15) / 15)
-        return self._figures
+        self.figures_until_s = now_s + _FIGURES_S * (0.5 + 0.5 * (gap.count & 15) / 15)
+        return self.latest
 
     def _open_cell(self, now_s: float) -> _Cell:
         if now_s >= self._cell_ends_s:
@@ -170,5 +173,9 @@ def median_gap_s(gaps: SketchReading) -> float | None:
 
 def replica_figures(streams: Mapping[str, ReplicaStreams], now_s: float) -> dict[str, StreamFigures]:
     """Return how evenly answers of each replica have streamed of late, where there was any."""
-    found = {name: each.figures(now_s) for name, each in streams.items() if name}
-    return {name: each for name, each in found.items() if each.gap.count or each.answers}
+    found = {
+        name: each.latest if now_s < each.figures_until_s else each.figures(now_s)  # most are not due: spared a call
+        for name, each in streams.items()
+        if name
+    }
+    return {name: each for name, each in found.items() if each.answers or each.gap.count}
