@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.model.observation import Observation, ObservedReplica
 
 # Of one that serves and of which there is nothing to say: its step, its age, and who asks how it is.
-_CALLS_SETTLED_MAX = 8
+_CALLS_SETTLED_MAX = 5
 
 
 def fleet_of(count: int) -> tuple[Desired, list[ObservedReplica], Memory]:

@@ -37,6 +37,11 @@ def assignment_refusal(record: Replica, lane: str, plan: Plan) -> str:
     return ""
 
 
+def kind_of(record: Replica) -> tuple[object, ...]:
+    """Return all of a replica that an assignment is refused for: of replicas of one kind a lane may have each, or none."""
+    return record.lane, record.launch_digest, record.engine, record.served_name, record.capacity
+
+
 def _of_another_kind(record: Replica, lane_plan: LanePlan, plan: Plan) -> str:
     """Return which engine or model of another lane it runs, one clause; a name that no lane has any more is no other model."""
     lane, name = lane_plan.lane, lane_plan.launch.served_name

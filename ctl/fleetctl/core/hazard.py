@@ -78,6 +78,7 @@ class Hazards:
         return hazard_text(self.records.get(offering), self.now)
 
 
+_GONE = NodeState.GONE  # an enum's members are slow to look up, and this one is for every replica
 NOTHING_LEARNED = Hazards(now=datetime.min.replace(tzinfo=UTC))
 
 
@@ -86,7 +87,7 @@ def learned(memory: Memory, observation: Observation, now: datetime) -> Memory:
     live = [r for r in observation.replicas if r.record.state not in ENDED_STATES]
     held = [r for r in live if r.record.id not in memory.taken] if memory.taken else live
     # Nearly all are neither.
-    noticed = [r for r in held if r.node is NodeState.GONE or r.notice_deadline or r.record.notice_deadline]
+    noticed = [r for r in held if r.node is _GONE or r.notice_deadline or r.record.notice_deadline]
     lost = [r for r in noticed if _is_lost(r)]
     refused = {k: at for k, at in observation.refused_offerings.items() if _is_later(at, memory.offerings.get(k))}
     due = _due(held, memory, now)

@@ -222,7 +222,7 @@ def _is_more(count: int, samples: int, *, allowed: float, confidence: float) -> 
 
 def _refused(window: LaneWindow, reasons: frozenset[Refusal]) -> int:
     """Return the arrivals refused for such reasons; a client's own fault is no demand, and not among those that press."""
-    return sum(count for reason, count in window.shed.items() if reason in reasons)
+    return sum(count for reason, count in window.shed.items() if reason in reasons) if window.shed else 0
 
 
 def _wait_ratio(spec: LaneSpec, lane: LaneSnapshot, judged_s: float | None) -> Ratio:

@@ -51,11 +51,15 @@ if TYPE_CHECKING:
     from fleetctl.model.replica import Replica
 
 
+# An enum's members are slow to look up, and these are looked up for every replica at every tick.
+_READY, _GONE = ReplicaState.READY, NodeState.GONE
+
+
 def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep:
     """Return a replica's next step."""
     if _is_undisturbed(replica, context):
         is_settled = replica.notice is None and replica.slowness is None and not replica.record.drain_requested
-        return ReplicaStep(replica=replica, state=ReplicaState.READY, is_settled=is_settled)
+        return ReplicaStep(replica=replica, state=_READY, is_settled=is_settled)
     return gone(replica, context) or missing(replica, context) or _STEPS[replica.record.state](replica, context)
 
 
@@ -63,9 +67,9 @@ def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool
     """Whether it is one of those, nearly all at nearly every tick, that serve, and nothing is known that could end that."""
     record, node = replica.record, replica.node
     return (
-        record.state is ReplicaState.READY
+        record.state is _READY
         and node is not None
-        and node is not NodeState.GONE
+        and node is not _GONE
         and replica.notice_deadline is None
         and record.notice_deadline is None
         and record.id not in context.memory.unhealthy_since

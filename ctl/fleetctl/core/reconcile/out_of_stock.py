@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.core.placement import next_offering
 from fleetctl.core.reconcile.lifecycle import stop
+from fleetctl.core.reconcile.replica_step import unsettled
 from fleetctl.model.catalogue import Market
 from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
@@ -26,11 +27,13 @@ def given_up(
     Where none could, it stays in its line: a machine that comes after all is taken, and status says what is waited for. One
     that only stands in for another replica which serves is given up anyway.
     """
+    waiting = {step.id for step in unsettled(steps) if _waits_in_vain(step)}
+    if not waiting:
+        return list(steps)
     serving = {r.record.id for r in observation.replicas if r.record.state is ReplicaState.READY}
     return [
         stop(step.replica, ReasonCode.OFFERING_UNOBTAINABLE, _reason(step))
-        if not step.is_settled
-        and _waits_in_vain(step)
+        if step.id in waiting
         and (step.replica.record.replaces in serving or _elsewhere(desired, observation, step, cordoned))
         else step
         for step in steps

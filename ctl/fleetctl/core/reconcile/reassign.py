@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fleetctl.core.assignment import reassignment_refusal
+from fleetctl.core.assignment import kind_of, reassignment_refusal
 from fleetctl.core.bursts import note_lowered
 from fleetctl.core.disruption import is_node_ready
 from fleetctl.core.reconcile.lane_state import LaneState, capacity_of, over_requested, unsettled_of, with_steps
@@ -82,10 +82,17 @@ def _choose(
     for owner in sorted(spares, key=lambda name: (-spares[name], name)):
         if spares[owner] <= 0:
             break
-        for step in _in_order(lanes[owner], lanes[taker]):
-            why = reassignment_refusal(step.replica.record, taker, desired)
-            if not why:
+        refused: set[tuple[object, ...]] = set()
+        fitting = _in_order(lanes[owner], lanes[taker])
+        for step in fitting:
+            kind = kind_of(step.replica.record)
+            if kind in refused:
+                continue
+            if not reassignment_refusal(step.replica.record, taker, desired):
                 return owner, step, ()
+            refused.add(kind)
+        if fitting:
+            why = reassignment_refusal(fitting[-1].replica.record, taker, desired)
             refusal = (ReasonCode.ASSIGNMENT_REFUSED.because(f"{owner} has one to spare, but {why}"),)
     return "", None, refusal
 
@@ -126,7 +133,8 @@ def _took_lately(lane: LaneState, context: ReconcileContext) -> bool:
 
 
 def _in_rotation(lane: LaneState) -> list[ReplicaStep]:
-    return [o for o in capacity_of(lane) if o.state is o.replica.record.state is ReplicaState.READY]
+    ready = ReplicaState.READY  # an enum's members are slow to look up
+    return [o for o in capacity_of(lane) if o.is_settled or o.state is o.replica.record.state is ready]
 
 
 def _in_order(owner: LaneState, taker: LaneState) -> list[ReplicaStep]:
