@@ -1,8 +1,8 @@
 """How fast is the simulation on one core? python -m tests.bench.sim_rate --trace FILE.csv.gz [--replicas 6 100] [--seconds 60]
 
 First the whole trace through four long and two other replicas: requests a CPU second without and with a decision every
-simulated second. Then for each --replicas the CPU time of one such decision (observing, deciding, acting), under the
-trace sped up to what so many replicas carry. Last the memory after each fifth of a run of a thousand replicas.
+simulated second. Then for each --replicas the CPU time of one such decision (observing, deciding, acting), and the
+functions that it calls, under the trace sped up to what so many replicas carry. Last the memory after each fifth of a run of a thousand replicas.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import resource
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from tests.sim.fleets import desired_for, offerings, three_lanes
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from types import FrameType
 
     from fleetctl.model.decision import Decision, Memory
     from fleetctl.model.desired import Desired
@@ -87,6 +89,30 @@ def tick_s(replicas: int, trace: str, seconds: float) -> tuple[float, float]:
     return median(took_s), median(decided_s)
 
 
+def tick_calls(replicas: int, trace: str, seconds: float) -> tuple[int, int]:
+    """Return how many functions one decision calls, of Python and of C: the same at whatever load of the machine."""
+    counts: Counter[str] = Counter()
+    world, load = fleet_of(replicas, trace, seconds, tick_s=_NEVER_S)
+
+    def note(_frame: FrameType, event: str, _: object) -> None:
+        counts[event] += 1
+
+    def counted() -> None:
+        for node in world.provider.nodes.values():
+            node.engine.settle()
+        counts["tick"] += 1
+        sys.setprofile(note)
+        try:
+            world.controller.tick()
+        finally:
+            sys.setprofile(None)
+        world.heap.at(world.heap.now_s + 1.0, counted)
+
+    world.heap.at(1.0, counted)
+    world.run(arrivals(load, random.Random(1)))
+    return round(counts["call"] / counts["tick"]), round(counts["c_call"] / counts["tick"])
+
+
 def memory_mib(trace: str, seconds: float) -> list[int]:
     """Return the resident memory of a thousand replicas' simulation after each fifth of it."""
     world, load = fleet_of(1000, trace, seconds)
@@ -111,6 +137,8 @@ def main() -> None:
         took_s, decided_s = tick_s(replicas, options.trace, options.seconds)
         print(f"one decision over {replicas} replicas: {1000 * took_s:.2f} ms of CPU (median), "
               f"of it {1000 * decided_s:.2f} deciding")  # fmt: skip
+        python, c = tick_calls(replicas, options.trace, options.seconds)
+        print(f"  it calls {python:,} functions of Python and {c:,} of C")
     print(f"a thousand replicas: {memory_mib(options.trace, options.seconds)} MiB, after each fifth")
 
 
