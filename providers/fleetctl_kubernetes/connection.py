@@ -59,6 +59,10 @@ class ConflictError(ProviderError):
     """There is one of that name already, or it has changed meanwhile."""
 
 
+class FieldConflictError(ConflictError):
+    """An apply without force would change what another manager has set."""
+
+
 class RejectedRequestError(ProviderError):
     """The API server takes no such request: made again it is answered the same."""
 
@@ -247,7 +251,7 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
     if status == 404:
         return NotThereError(f"{what}: {message}")
     if status == 409:
-        return ConflictError(f"{what}: {message}")
+        return (FieldConflictError if _is_of_fields(exc) else ConflictError)(f"{what}: {message}")
     if status == 403 and (forbidden := _forbidden(what, message)) is not None:
         return forbidden
     if status in (401, 403):
@@ -289,6 +293,14 @@ def _message(exc: Any) -> str:  # noqa: ANN401  # untyped
     with suppress(ValueError, TypeError, AttributeError):
         text = json.loads(exc.body)["message"]
     return text[:_MESSAGE_MAX]
+
+
+def _is_of_fields(exc: Any) -> bool:  # noqa: ANN401  # untyped
+    """Whether a 409 is one of server-side apply's between managers, and not of a version that has passed."""
+    with suppress(ValueError, TypeError, AttributeError, KeyError):
+        causes = json.loads(exc.body)["details"]["causes"]
+        return any(each.get("reason") == "FieldManagerConflict" for each in causes)
+    return False
 
 
 def _right(refused: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import FleetctlError, NotFoundError
 from fleetctl.model.slo import Validity
-from fleetctl_kubernetes.connection import ClusterConnection, ConflictError
+from fleetctl_kubernetes.connection import ClusterConnection, ConflictError, FieldConflictError
 from fleetctl_kubernetes.settings import FLEET, MANAGED_BY, MANAGER, ClusterSettings, label_value
 
 if TYPE_CHECKING:
@@ -168,9 +168,10 @@ class DeletionCosts:
                 "CoreV1Api", "patch_namespaced_pod", metadata["name"], metadata["namespace"], body,
                 field_manager=FIELD_MANAGER, force=False, _content_type=_APPLY,
             )  # fmt: skip
-        except ConflictError as exc:
-            if "conflict with" in exc.message:
-                self._complain(metadata["name"], f"keeps a cost of somebody else's: {exc.message}")
+        except FieldConflictError as exc:
+            self._complain(metadata["name"], f"keeps a cost of somebody else's: {exc.message}")
+        except ConflictError:
+            return  # the pod has gone meanwhile
 
     def _complain(self, about: str, message: str) -> None:
         """Write what is wrong, once until it is another thing."""

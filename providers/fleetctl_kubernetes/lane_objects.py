@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.catalogue import kubernetes_objects
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes import manifest
-from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.connection import ConflictError, FieldConflictError, NotThereError
 from fleetctl_kubernetes.group_members import group_of
 from fleetctl_kubernetes.lane_pods import LaneTargets, lacks_pods, pods_wanted, staying_pods
 from fleetctl_kubernetes.network import clients_of
 from fleetctl_kubernetes.pod_lanes import PodLanes
 from fleetctl_kubernetes.recent_warnings import RecentWarnings
 from fleetctl_kubernetes.records import is_owned
-from fleetctl_kubernetes.settings import LANE, MANAGER, SERVES, fleet_labels, lane_name, selector
+from fleetctl_kubernetes.settings import EPOCH, LANE, MANAGER, SERVES, fleet_labels, lane_name, selector
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -32,6 +32,9 @@ _APPLY = "application/apply-patch+yaml"
 # Somebody's edit is undone within this; a change in the number of pods is followed at once.
 _CHECK_EVERY_S = 5.0
 _OBJECTS, _CORDONED = "objects", "cordoned"  # what a warning is about
+# An apply that names a resourceVersion makes an object that is not there, and is refused (409) where there is one of any
+# other. No object has this one: etcd's first write has 2.
+_NOT_THERE = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,14 @@ class LaneObjects:
         self._targets: dict[tuple[str, str], LaneTargets] = {}
         self.warnings = RecentWarnings(clock)
 
-    def note_targets(self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str]) -> None:
-        """Take in how many replicas each lane is to have: its budget stands by that, however many are left of them."""
-        self._targets[owner, fleet] = LaneTargets.by_labels(wanted, moved)
+    def note_targets(
+        self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str], epoch: int
+    ) -> None:
+        """Take in how many replicas each lane is to have: its budget stands by that, however many are left of them.
+
+        Each object shows the epoch, so that a takeover changes every one: what an earlier controller listed is outdated then.
+        """
+        self._targets[owner, fleet] = LaneTargets.by_labels(wanted, moved, epoch=epoch)
 
     def targets(self, owner: str, fleet: str) -> LaneTargets | None:
         """Return what was taken in last; None: nothing yet."""
@@ -135,28 +143,43 @@ class LaneObjects:
             kind.api, f"list_namespaced_{kind.verb}", place, label_selector=labels
         )  # fmt: skip
         there = {each["metadata"]["name"]: each for each in listing["items"]}
+        of = (owner, fleet)
         for name, body in wanted.items():
-            if name in there and (holds(there[name], body) or self._stands(kind, owner, fleet)):
-                continue
-            await self._apply(kind, body, (owner, fleet))
+            # Without a decision of its own a controller leaves an earlier one's as they are.
+            if name not in there or (of in self._targets and not holds(there[name], body)):
+                await self._apply(kind, body, of, there.get(name))
         for name, each in there.items():
-            if name not in wanted:
+            if name not in wanted and not self._is_superseded(kind, each, of):
                 await self._delete(kind, each)
 
-    def _stands(self, kind: _ObjectKind, owner: str, fleet: str) -> bool:
-        """Whether one of a kind is left as it is: an earlier controller's budget, until this one's first decision."""
-        return kind is _BUDGET and (owner, fleet) not in self._targets
+    def _is_superseded(self, kind: _ObjectKind, there: Object, of: tuple[str, str]) -> bool:
+        """Whether a controller under a newer lease has written one: it is left to that, and this is said."""
+        targets, epoch, name = self._targets.get(of), _epoch_of(there), there["metadata"]["name"]
+        if targets is None or epoch <= targets.epoch:
+            return False
+        why = f"a controller of epoch {epoch} has written it, and this one's is {targets.epoch}"
+        self.warnings.say(of, f"{kind.name}/{name}/lease", f"{kind.name} {name} is left as it is: {why}")
+        return True
 
-    async def _apply(self, kind: _ObjectKind, body: Object, of: tuple[str, str]) -> None:
-        """Apply one; who else has set a field of ours is named, and overruled."""
+    async def _apply(self, kind: _ObjectKind, body: Object, of: tuple[str, str], there: Object | None) -> None:
+        """Apply one over what was listed and nothing else; who else has set a field of ours is named, and overruled."""
         name = body["metadata"]["name"]
-        await self._found(kind, name, of[0])
+        there = there or await self._found(kind, name, of[0])
+        if there is not None and self._is_superseded(kind, there, of):
+            return
+        listed = {"resourceVersion": _NOT_THERE}
+        if there is not None:
+            listed = {key: there["metadata"][key] for key in ("uid", "resourceVersion")}
+        body = {**body, "metadata": {**body["metadata"], **listed}}
         try:
-            await self._patch(kind, body, force=False)
-        except ConflictError as exc:
-            await self._patch(kind, body, force=True)
-            message = f"{kind.name} {name} was changed and is set back: {exc.message}"
-            self.warnings.say(of, f"{kind.name}/{name}", message)
+            try:
+                await self._patch(kind, body, force=False)
+            except FieldConflictError as exc:
+                await self._patch(kind, body, force=True)
+                message = f"{kind.name} {name} was changed and is set back: {exc.message}"
+                self.warnings.say(of, f"{kind.name}/{name}", message)
+        except ConflictError:
+            self._kept.pop(of, None)  # it is another by now, and looked at anew with the next listing
 
     async def _patch(self, kind: _ObjectKind, body: Object, *, force: bool) -> None:
         place = (body["metadata"]["name"], await self._namespace())
@@ -167,8 +190,8 @@ class LaneObjects:
 
     async def _delete(self, kind: _ObjectKind, item: Object) -> None:
         metadata = item["metadata"]
-        body = {"preconditions": {"uid": metadata["uid"]}}
-        with suppress(NotThereError, ConflictError):  # it has gone meanwhile
+        body = {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}}
+        with suppress(NotThereError, ConflictError):  # it has gone meanwhile, or is another by now
             place = (metadata["name"], await self._namespace())
             await self._connection.change(kind.api, f"delete_namespaced_{kind.verb}", *place, body=body)
 
@@ -219,10 +242,18 @@ def _wanted(  # what the objects of a lane stand on, each named
         for kind, spec in specs:
             name = lane_name(owner, fleet, lane)
             metadata = {"name": name, "labels": chosen, "ownerReferences": [manifest.reference_to(anchor)]}
+            if targets is not None:
+                metadata["annotations"] = {EPOCH: str(targets.epoch)}
             found[kind.name, name] = {
                 "apiVersion": kind.version, "kind": kind.name, "metadata": metadata, "spec": spec,
             }  # fmt: skip
     return found
+
+
+def _epoch_of(there: Object) -> int:
+    """Return the epoch of the lease that one was last written under; 0: it does not say."""
+    text = (there["metadata"].get("annotations") or {}).get(EPOCH, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def holds(there: object, wanted: object) -> bool:

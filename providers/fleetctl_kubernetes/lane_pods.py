@@ -22,11 +22,13 @@ class LaneTargets:
 
     wanted: dict[str, int]  # replicas, by lane
     moved: dict[str, str]  # the lane that a replica serves in place of the one it was ordered for, by replica
+    epoch: int = 0  # of the lease it was decided under
 
     @classmethod
-    def by_labels(cls, wanted: Mapping[str, int], moved: Mapping[str, str]) -> LaneTargets:
+    def by_labels(cls, wanted: Mapping[str, int], moved: Mapping[str, str], *, epoch: int = 0) -> LaneTargets:
         """Return it of names."""
         return cls(
+            epoch=epoch,
             wanted={label_value(lane): count for lane, count in wanted.items()},
             moved={label_value(replica): label_value(lane) for replica, lane in moved.items()},
         )

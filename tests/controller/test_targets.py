@@ -22,7 +22,9 @@ class Targets:
         self.wanted: dict[str, int] = {}
         self.moved: dict[str, str] = {}
 
-    def note_targets(self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str]) -> None:
+    def note_targets(
+        self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str], epoch: int
+    ) -> None:
         assert owner
         assert fleet
         self.wanted, self.moved = dict(wanted), dict(moved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +15,14 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.node import NodeState
 from fleetctl.testing.orders import create, listed
 from fleetctl_kubernetes.manifest import OWN_ADDRESS
-from fleetctl_kubernetes.settings import LANE as LABEL, REPLICA, lane_name, pod_name
+from fleetctl_kubernetes.settings import EPOCH, LANE as LABEL, REPLICA, lane_name, pod_name
+from tests.kube.fault_proxy import Fault
+from tests.kube.test_faults import behind_a_proxy
 from tests.kube.test_provider import FLEET, OWNER, Space, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from fleetctl_kubernetes.provider import KubernetesProvider
     from tests.kube.cluster import TestCluster
@@ -64,14 +68,21 @@ def allowed(space: Space) -> int | None:
     return int(budget.status.disruptions_allowed) if is_counted else None
 
 
-def wants(provider: KubernetesProvider, count: int) -> None:
+def wants(provider: KubernetesProvider, count: int, *, epoch: int = 1) -> None:
     """Say as a controller does how many replicas the lane is to have."""
     assert provider.capabilities.targets is not None
-    provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted={LANE: count}, moved={})
+    provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted={LANE: count}, moved={}, epoch=epoch)
 
 
 def floor(space: Space, name: str = NAME) -> int:
     return int(space.policy.read_namespaced_pod_disruption_budget(name, space.name).spec.min_available)
+
+
+def epochs(space: Space) -> list[str]:
+    """Return of which controller's lease each of the lane's objects that are there says to be."""
+    services = space.cluster.core.list_namespaced_service(space.name).items
+    budgets = space.policy.list_namespaced_pod_disruption_budget(space.name).items
+    return [each.metadata.annotations[EPOCH] for each in (*services, *budgets) if each.metadata.name == NAME]
 
 
 def evict(space: Space, token: str) -> None:
@@ -164,7 +175,7 @@ def test_a_pod_follows_its_replica_to_the_lane_that_it_serves_and_back(space: Sp
         async def assigned(moved: dict[str, str], **lanes: set[str]) -> None:
             assert provider.capabilities.targets is not None
             wanted = {lane: len(replicas) for lane, replicas in lanes.items()}
-            provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted=wanted, moved=moved)
+            provider.capabilities.targets.note_targets(owner=OWNER, fleet=FLEET, wanted=wanted, moved=moved, epoch=1)
             await keeps(provider, lambda: are_reached(**lanes), f"{moved}: each lane's Service leads to its own")
             await keeps(provider, lambda: are_guarded(wanted), f"{moved}: each lane's budget counts its own")
 
@@ -234,6 +245,65 @@ def test_what_somebody_edits_or_deletes_is_set_back_and_who_it_was_is_logged(
     asyncio.run(scenario())
     assert f"PodDisruptionBudget {NAME} was changed" in caplog.text
     assert '"somebody"' in caplog.text
+
+
+def test_what_a_newer_controller_has_written_is_left_by_an_older_one_which_says_so(space: Space) -> None:
+    async def scenario() -> None:
+        older, newer = await space.prepared(), await space.prepared()
+        await create(older, order("t-1", lane=LANE))
+        wants(older, 3)
+        await keeps(older, lambda: len(has(space)) == 2 and floor(space) == 2, "the older one's are there")
+        await create(newer, order("t-2", replica_id="r2", lane=LANE))
+        wants(newer, 3, epoch=2)
+        await keeps(newer, lambda: epochs(space) == ["2", "2"], "a takeover changes each, though it wants the same")
+        # It was frozen before it listed: what it lists is of now, and what it wants of then.
+        wants(older, 7)
+        await listed(older, owner=OWNER, fleet=FLEET)
+        wants(older, 0)
+        await older.stop(pod_name(OWNER, "t-1"), grace_s=1)
+        await older.stop(pod_name(OWNER, "t-2"), grace_s=1)
+        await keeps(older, lambda: not space.cluster.names(space.name), "no pod is left")
+        listing = await older.list_nodes(owner=OWNER, fleet=FLEET)
+        assert (floor(space), epochs(space)) == (2, ["2", "2"])
+        assert "a controller of epoch 2 has written it, and this one's is 1" in " ".join(listing.warnings)
+        wants(newer, 0, epoch=2)
+        await keeps(newer, lambda: not has(space), "its own go by the newer one")
+
+    asyncio.run(scenario())
+
+
+def test_what_came_or_changed_after_the_listing_is_not_overwritten_and_looked_at_anew(
+    space: Space, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="fleetctl_kubernetes")
+    path = f"/poddisruptionbudgets/{NAME}"
+
+    async def scenario() -> None:
+        newer = await space.prepared()
+        async with behind_a_proxy(space, tmp_path) as (older, proxy):
+            await create(newer, order("t-1", lane=LANE))
+            await create(older, order("t-2", replica_id="r2", lane=LANE))
+            for wanted in (2, 3):  # a budget that is made, and one that is changed
+                released = threading.Event()
+                proxy.faults.append(Fault(method="PATCH", path=path, until=released))
+                wants(older, wanted)
+                late = asyncio.ensure_future(older.list_nodes(owner=OWNER, fleet=FLEET))
+                while not proxy.held:
+                    await SYSTEM_CLOCK.sleep(0.05)
+                proxy.held.clear()
+                wants(newer, wanted + 5)
+                await newer.list_nodes(owner=OWNER, fleet=FLEET)
+                assert floor(space) == wanted + 4
+                released.set()
+                await late
+                assert [each[2] for each in proxy.answers if each[1].endswith(path)][-1] == 409
+                assert floor(space) == wanted + 4
+                # Nobody has edited it, and the next listing is of now.
+                await older.list_nodes(owner=OWNER, fleet=FLEET)
+                assert floor(space) == wanted - 1
+
+    asyncio.run(scenario())
+    assert caplog.text == ""
 
 
 def test_the_objects_of_a_lane_go_with_its_last_pod_and_a_strangers_stay(space: Space) -> None:

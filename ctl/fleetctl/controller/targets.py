@@ -27,4 +27,5 @@ def note_targets(world: World, desired: Desired, memory: Memory, records: Iterab
         fleet=world.fleet,
         wanted={spec.name: wanted_replicas(now, spec, memory.lane(spec.name)) for spec in now.profile.lanes},
         moved={record.id: record.lane for record in records if record.assigned_at is not None and record.state.is_live},
+        epoch=world.epoch,
     )

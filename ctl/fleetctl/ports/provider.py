@@ -54,11 +54,14 @@ class OfferingEvents(Protocol):
 class ReplicaTargets(Protocol):
     """Capability of providers that guard a lane's nodes against others, who end them one by one: drains, upgrades."""
 
-    def note_targets(self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str]) -> None:
+    def note_targets(
+        self, *, owner: str, fleet: str, wanted: Mapping[str, int], moved: Mapping[str, str], epoch: int
+    ) -> None:
         """Take in how many replicas each lane is to have, whatever is there; with every decision, and without a call.
 
         `moved` names the lane of each replica that serves another than it was ordered for, by its id. What is wanted of
-        a fleet that goes down, and of a lane that is not named, is nothing.
+        a fleet that goes down, and of a lane that is not named, is nothing. `epoch` is that of the controller's lease: what
+        is written by these targets is not to replace what a newer controller wrote.
         """
         ...
 
