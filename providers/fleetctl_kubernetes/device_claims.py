@@ -6,7 +6,9 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.catalogue.kubernetes_nodes import GPU
 from fleetctl.catalogue.kubernetes_rights import CLAIM_NODE_RIGHTS, CLAIM_RIGHTS
+from fleetctl.catalogue.node_gpus import resource_of
 from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.catalogue import OfferingKey
 from fleetctl.model.preflight import Finding, Verdict
@@ -62,7 +64,9 @@ class DeviceClaims:
         return name
 
     async def is_claimed(self, product: str) -> bool:
-        """Whether pods get GPUs of a product by a claim."""
+        """Whether pods get GPUs of a product by a claim; AMD's they get of the device plugin alone."""
+        if resource_of(product) != GPU:
+            return False
         if self._settings.gpu_requests:
             return self._settings.gpu_requests == _DRA
         if self._claimed is None:

@@ -11,7 +11,7 @@ from fleetctl import codec
 from fleetctl.catalogue import kubernetes_nodes
 from fleetctl.errors import ProviderError
 from fleetctl.model.node import LEADER_HOST, NODE_RANK
-from fleetctl_kubernetes.placement import labels_of
+from fleetctl_kubernetes.placement import labels_of, resource_of_offering
 from fleetctl_kubernetes.probes import eviction_grace_s, probes_of
 from fleetctl_kubernetes.settings import (
     IMAGE,
@@ -79,7 +79,7 @@ def pod_of(
         for name, value in labels_of(request.offering).items()
         if not (claim and name != kubernetes_nodes.ZONE)
     }
-    plugged = request.gpu_count > 0 and not claim  # a claim names whole devices itself
+    gpus = resource_of_offering(request.offering) if request.gpu_count else ""
     claims = [{"name": _CLAIM, "resourceClaimTemplateName": claim}]
     spread_over = {name: labels[name] for name in labels if name != REPLICA and name not in SERVES}
     return {
@@ -99,8 +99,13 @@ def pod_of(
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": eviction_grace_s(request),
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            "affinity": kubernetes_nodes.affinity(request.market, wanted, whole_gpus=plugged),
-            "tolerations": kubernetes_nodes.tolerations(request.market, needs_gpus=request.gpu_count > 0),
+            "affinity": kubernetes_nodes.affinity(
+                # A claim names whole devices itself.
+                request.market,
+                wanted,
+                gpus="" if claim else gpus,
+            ),
+            "tolerations": kubernetes_nodes.tolerations(request.market, gpus=gpus),
             "topologySpreadConstraints": kubernetes_nodes.spread(spread_over),
             "containers": [{**_container(request, image, secrets, claim), "volumeMounts": mounts}],
             "volumes": volumes,
@@ -138,7 +143,7 @@ def _container(request: NodeRequest, image: str, secrets: tuple[str, ...], claim
     secret = [{"name": name, "valueFrom": {"secretKeyRef": {**kept, "key": name}}} for name in secrets]
     address = {"name": POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     order = {"name": ORDER_VARIABLE, "value": codec.encode(order_of(request)).decode().replace("$", "$$")}
-    gpus = {kubernetes_nodes.GPU: str(request.gpu_count)} if request.gpu_count else {}
+    gpus = {resource_of_offering(request.offering): str(request.gpu_count)} if request.gpu_count else {}
     return {
         "name": "engine",
         **_command(request, image),

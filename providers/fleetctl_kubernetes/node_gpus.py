@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Object = dict[str, Any]
-_PREFIX = "nvidia.com/"
+_PARTS = re.compile(r"nvidia\.com/mig-.+|amd\.com/[a-z]+_nps\d")  # amd.com/cpx_nps4: partitions, by their own names
 _SHARED = "nvidia.com/gpu.shared"  # what the device plugin calls a share where it is told to (renameByDefault)
 _SHARED_PRODUCT, _MIG_PRODUCT = "-SHARED", "-MIG-"
 _VGPU = "nvidia.com/vgpu.present"
 _VGPU_PRODUCT = re.compile(r"-\d+[ABCQ]$")  # NVIDIA-A10-4Q: a quarter of a card's memory and less
-UNNAMED = f"of nodes of which no label says which GPUs they have ({kubernetes_nodes.PRODUCT} of GPU feature discovery)"
-_GPUS, _SLICES, _SHARES = "GPUs", "MIG slices", "shares of GPUs"
+UNNAMED = "of nodes of which no label says which GPUs they have"
+_NAMED_BY = {
+    kubernetes_nodes.GPU: f"{kubernetes_nodes.PRODUCT} of GPU feature discovery",
+    kubernetes_nodes.AMD_GPU: f"{kubernetes_nodes.AMD_PRODUCT} of AMD's node labeller",
+}
+_GPUS, _SLICES, _SHARES, _PARTITIONS = "GPUs", "MIG slices", "shares of GPUs", "partitions of GPUs"
 
 
 class LeftOut(NamedTuple):
@@ -44,13 +48,15 @@ def gpus_of(node: Object) -> UsableGpus:
     labels: dict[str, str] = node["metadata"].get("labels") or {}
     allocatable = node.get("status", {}).get("allocatable") or {}
     left_out = [
-        LeftOut(_SHARES if name.endswith(".shared") else _SLICES, f"{name}, no whole ones", int(count))
+        LeftOut(_kind_of_part(name), f"{name}, no whole ones", int(count))
         for name, count in allocatable.items()
-        if (name == _SHARED or name.startswith(f"{_PREFIX}mig-")) and int(count)
+        if (name == _SHARED or _PARTS.fullmatch(name)) and int(count)
     ]
-    count = int(allocatable.get(kubernetes_nodes.GPU, 0))
-    product = node_gpus().product_of(labels)
-    why = _why_not(node, labels, product) if count else None
+    counts = {each: int(allocatable.get(each, 0)) for each in (kubernetes_nodes.GPU, kubernetes_nodes.AMD_GPU)}
+    # No machine has GPUs of both.
+    resource = next((each for each, count in counts.items() if count), kubernetes_nodes.GPU)
+    count, product = counts[resource], node_gpus().product_of(labels, gpus=resource)
+    why = _why_not(node, labels, product, resource) if count else None
     if why is not None:
         return UsableGpus(product, 0, (*left_out, LeftOut(*why, count)))
     return UsableGpus(product, count, tuple(left_out))
@@ -69,16 +75,22 @@ def is_whole(product: str) -> bool:
     return not (_MIG_PRODUCT in product or product.endswith(_SHARED_PRODUCT) or _VGPU_PRODUCT.search(product))
 
 
-def _why_not(node: Object, labels: Mapping[str, str], product: str) -> tuple[str, str] | None:
-    """Return what `nvidia.com/gpu` counts on a node, and why no replica is planned on it; None: one is."""
+def _kind_of_part(resource: str) -> str:
+    if resource.startswith("amd.com/"):
+        return _PARTITIONS
+    return _SHARES if resource == _SHARED else _SLICES
+
+
+def _why_not(node: Object, labels: Mapping[str, str], product: str, resource: str) -> tuple[str, str] | None:
+    """Return what the device plugin counts on a node, and why no replica is planned on it; None: one is."""
     if part := _part(labels, product):
         return part
     if is_leaving(node):
         return _GPUS, "of nodes that are cordoned or about to leave"
     market, _ = kubernetes_nodes.market_of(labels)
-    if taints := kubernetes_nodes.untolerated(node.get("spec", {}).get("taints") or (), market):
+    if taints := kubernetes_nodes.untolerated(node.get("spec", {}).get("taints") or (), market, gpus=resource):
         return _GPUS, f"of nodes with the taint {', '.join(taints)}, which replicas do not tolerate"
-    return None if product else (_GPUS, UNNAMED)
+    return None if product else (_GPUS, f"{UNNAMED} ({_NAMED_BY[resource]})")
 
 
 def _part(labels: Mapping[str, str], product: str) -> tuple[str, str] | None:
@@ -89,6 +101,9 @@ def _part(labels: Mapping[str, str], product: str) -> tuple[str, str] | None:
     partition = labels.get(kubernetes_nodes.GKE_PARTITION, "")
     if partition or _MIG_PRODUCT in product or kubernetes_nodes.MIG_SLICES in labels:
         return _SLICES, f"of {product or 'GPUs'}{f' in {partition}' if partition else ''}, no whole ones"
+    parts = labels.get(kubernetes_nodes.AMD_PARTITION, "")
+    if parts and not parts.lower().startswith(kubernetes_nodes.AMD_WHOLE):
+        return _PARTITIONS, f"of {product or 'GPUs'} in {parts}, no whole ones"
     if shared or product.endswith(_SHARED_PRODUCT):
         return _SHARES, f"of {product or 'GPUs'}{f' ({shared})' if shared else ''}, no whole ones"
     if labels.get(_VGPU) == "true" or _VGPU_PRODUCT.search(product):

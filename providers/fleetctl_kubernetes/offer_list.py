@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetctl_kubernetes.priorities import PriorityClasses
     from fleetctl_kubernetes.settings import ClusterSettings
 
-_UNNAMED_HINT = "install GPU feature discovery, or label the nodes as it would; clouds' labels that are read: profiles/node-gpus.yaml"
+_UNNAMED_HINT = "install GPU feature discovery (AMD's node labeller), or label the nodes as it would; clouds' labels that are read: profiles/node-gpus.yaml"
 
 
 class ClusterOffers:

@@ -89,7 +89,7 @@ def gpu_name(product: str, known: Iterable[str]) -> str:
     """Return the catalogue's name for what discovery, a cloud or Karpenter calls a GPU; itself where it knows none."""
     if named := node_gpus().gpu_of(product):
         return named
-    parts = set(product.upper().split("-"))
+    parts = set(re.split(r"[-_]", product.upper()))
     parts_of = {name: set(re.split(r"[\s-]", name.upper())) for name in known}
     fitting = [name for name in parts_of if parts_of[name] <= parts]
     return max(fitting, key=lambda name: (len(parts_of[name]), len(name)), default=product)

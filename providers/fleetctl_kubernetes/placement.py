@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.kubernetes_nodes import ZONE, share_product
-from fleetctl.catalogue.node_gpus import node_gpus
+from fleetctl.catalogue.node_gpus import node_gpus, resource_of
 from fleetctl.model.catalogue import OfferingKey
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ def instance_type(count: int, product: str) -> str:
 def product_of(offering: Offering) -> str:
     """Return what stands for an offering's GPUs: a label's value."""
     return share_product(offering.instance_type)
+
+
+def resource_of_offering(offering: str) -> str:
+    """Return the resource that its GPUs are asked for by; of another's name NVIDIA's."""
+    return resource_of(share_product(OfferingKey.parse(offering).instance_type))
 
 
 def labels_of(offering: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.catalogue import kubernetes_nodes
-from fleetctl.catalogue.node_gpus import node_gpus
+from fleetctl.catalogue.node_gpus import node_gpus, resource_of
 from fleetctl.errors import CredentialsError
 from fleetctl.model.catalogue import Market
 from fleetctl_kubernetes.connection import NotThereError
@@ -76,28 +76,30 @@ def pools_of(node_pool: Object) -> Iterator[GpuNodePool]:
     if "deletionTimestamp" in node_pool["metadata"]:
         return
     allowed = _allowed(node_pool)
-    name, left = node_pool["metadata"]["name"], _gpus_left(node_pool)
+    name = node_pool["metadata"]["name"]
     counts = [int(value) for key in _COUNTS for value in allowed.get(key, ()) if value.isdecimal()]
     region = next(iter(allowed.get(kubernetes_nodes.REGION, ())), "")
     for gpu, zone, market, notice_s in _kinds(allowed):
-        if kubernetes_nodes.untolerated(_taints(node_pool), market):
+        resource = resource_of(gpu)
+        if kubernetes_nodes.untolerated(_taints(node_pool), market, gpus=resource):
             continue
         of_type = [count] if (count := node_gpus().count_of(gpu)) else []
         yield GpuNodePool(
             name=name, product=gpu, region=region, zone=zone, market=market,
-            gpus_max=max(of_type or counts, default=_NODE_GPUS_MAX), notice_s=notice_s, gpus_left=left,
+            gpus_max=max(of_type or counts, default=_NODE_GPUS_MAX), notice_s=notice_s, gpus_left=_gpus_left(node_pool, resource),
         )  # fmt: skip
 
 
 def refused(node_pool: Object) -> str:
     """Return why a NodePool with GPUs is not planned with; empty: it is, on some market at least, or it has none."""
     taints = _taints(node_pool)
-    by_market = {
-        market: kubernetes_nodes.untolerated(taints, market) for _, _, market, _ in _kinds(_allowed(node_pool))
+    by_kind = {
+        (gpu, market): kubernetes_nodes.untolerated(taints, market, gpus=resource_of(gpu))
+        for gpu, _, market, _ in _kinds(_allowed(node_pool))
     }
-    if not by_market or not all(by_market.values()) or "deletionTimestamp" in node_pool["metadata"]:
+    if not by_kind or not all(by_kind.values()) or "deletionTimestamp" in node_pool["metadata"]:
         return ""
-    found = {each for kept_off in by_market.values() for each in kept_off}
+    found = {each for kept_off in by_kind.values() for each in kept_off}
     name = node_pool["metadata"]["name"]
     return f"NodePool {name} is not planned with: its nodes have the taint {', '.join(sorted(found))}, which replicas do not tolerate"
 
@@ -117,7 +119,12 @@ def _kinds(allowed: dict[str, list[str]]) -> Iterator[tuple[str, str, Market, fl
     """Yield product, zone, market and notice of what a NodePool can bring."""
     known = node_gpus()
     products: list[str] = []
-    for key in (kubernetes_nodes.PRODUCT, kubernetes_nodes.GPU_NAME, kubernetes_nodes.INSTANCE_TYPE):
+    for key in (
+        kubernetes_nodes.PRODUCT,
+        kubernetes_nodes.AMD_PRODUCT,
+        kubernetes_nodes.GPU_NAME,
+        kubernetes_nodes.INSTANCE_TYPE,
+    ):
         # The first that says it: a pool that names types and products may have any of these products.
         products = products or [each for each in allowed.get(key, ()) if known.label_of(each) == key and is_whole(each)]
     zones = allowed.get(kubernetes_nodes.ZONE, [ANY_ZONE])
@@ -127,11 +134,11 @@ def _kinds(allowed: dict[str, list[str]]) -> Iterator[tuple[str, str, Market, fl
         yield gpu, zone, market, notice_s
 
 
-def _gpus_left(node_pool: Object) -> int | None:
-    limit = (node_pool["spec"].get("limits") or {}).get(kubernetes_nodes.GPU)
+def _gpus_left(node_pool: Object, resource: str) -> int | None:
+    limit = (node_pool["spec"].get("limits") or {}).get(resource)
     if limit is None:
         return None
-    taken = ((node_pool.get("status") or {}).get("resources") or {}).get(kubernetes_nodes.GPU, 0)
+    taken = ((node_pool.get("status") or {}).get("resources") or {}).get(resource, 0)
     return max(0, int(limit) - int(taken))
 
 

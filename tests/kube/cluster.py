@@ -46,10 +46,11 @@ class TestCluster:
         return name
 
     def node(
-        self, name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, zone: str = "zone-a", pods: int = 200
-    ) -> None:
+        self, name: str, *, gpus: int = 8, labels: dict[str, str] | None = None, zone: str = "zone-a", pods: int = 200,
+        resource: str = "nvidia.com/gpu",
+    ) -> None:  # fmt: skip
         """Create a node with GPUs, and wait until it takes pods."""
-        capacity = {"cpu": "64", "memory": "512Gi", "pods": str(pods), "nvidia.com/gpu": str(gpus)}
+        capacity = {"cpu": "64", "memory": "512Gi", "pods": str(pods), resource: str(gpus)}
         shown = {
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
             "topology.kubernetes.io/zone": zone, "nvidia.com/gpu.product": GPU, **(labels or {}),

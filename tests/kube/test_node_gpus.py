@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 PRODUCT = "nvidia.com/gpu.product"
+MI300X = "AMD_Instinct_MI300X_OAM"
 H100, H200 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"
 THEIRS = {"key": "team", "value": "vision", "effect": "NoSchedule"}
 NAME = "whole"
@@ -125,6 +126,27 @@ def test_a_pod_runs_on_a_node_that_only_a_cloud_labels(space: Space, nodes: Node
             )  # fmt: skip
 
     asyncio.run(scenario())
+
+
+def test_a_pod_runs_on_a_node_with_gpus_of_amd(cluster: TestCluster, space: Space) -> None:
+    labels = {"amd.com/gpu.product-name": MI300X, "amd.com/gpu.compute-memory-partition": "spx_nps1"}
+    key = f"4x{MI300X}/zone-m/on-demand"
+
+    async def scenario() -> None:
+        provider = await space.prepared()
+        sold = {each.key: each for each in await provider.offerings()}
+        assert sold[key].gpu == "MI300X"
+        await create(provider, order("t-1", gpu_count=4, offering=key))
+        await described(provider, "t-1", runs, "it runs where AMD's device plugin counts GPUs")
+        pod = space.pod("t-1").spec
+        assert (pod.node_name, pod.containers[0].resources.limits) == ("amd", {"amd.com/gpu": "4"})
+
+    cluster.node("amd", zone="zone-m", labels=labels, resource="amd.com/gpu")
+    try:
+        cluster.core.patch_node("amd", {"metadata": {"labels": {PRODUCT: None}}})
+        asyncio.run(scenario())
+    finally:
+        cluster.core.delete_node("amd")
 
 
 def test_the_scheduler_keeps_pods_off_shared_gpus_that_discovery_calls_by_the_whole_ones_name(

@@ -110,6 +110,40 @@ def test_a_rendered_lane_is_scheduled_onto_its_own_gpus_among_others_in_either_m
         remove_namespaces(cluster, namespace)
 
 
+def test_a_lane_rendered_for_amd_is_accepted_and_scheduled_onto_its_gpus(
+    cluster: TestCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    namespace = cluster.namespace("amd")
+    for name, market in (("mi300x-on-demand", {}), ("mi300x-spot", SPOT)):
+        request.addfinalizer(partial(cluster.core.delete_node, name))
+        labels = {**market, "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
+        cluster.node(name, labels=labels, resource="amd.com/gpu")
+        cluster.core.patch_node(name, {"metadata": {"labels": {PRODUCT: None}}})
+    files = render_kubernetes(*fleets.on_gpu(fleets.one_of_each(), "MI300X"), load_engine)
+    for path in ("kubernetes/priority-classes.yaml", "kubernetes/short.yaml"):
+        (tmp_path / "objects.yaml").write_text(files[path])
+        ran = kubectl(
+            cluster,
+            "apply",
+            "--server-side",
+            "--validate=strict",
+            "-n",
+            namespace,
+            "-f",
+            str(tmp_path / "objects.yaml"),
+        )
+        assert ran.returncode == 0, ran.stderr
+
+    def placed() -> list[str]:
+        return sorted(each.spec.node_name or "" for each in cluster.core.list_namespaced_pod(namespace).items)
+
+    try:
+        until(lambda: len(placed()) == 3 and all(placed()), "all three are scheduled")
+        assert placed() == ["mi300x-on-demand", "mi300x-spot", "mi300x-spot"]
+    finally:
+        remove_namespaces(cluster, namespace)
+
+
 def _expected(cluster: TestCluster, namespace: str) -> Any:
     from kubernetes import client
 

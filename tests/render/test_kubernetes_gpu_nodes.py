@@ -9,7 +9,15 @@ import pytest
 import yaml
 
 from fleetctl.catalogue.known import load_catalogue
-from fleetctl.catalogue.kubernetes_nodes import GKE_ACCELERATOR, GPU_NAME, INSTANCE_TYPE, PRODUCT, SPOT_LABELS
+from fleetctl.catalogue.kubernetes_nodes import (
+    AMD_PARTITION,
+    AMD_PRODUCT,
+    GKE_ACCELERATOR,
+    GPU_NAME,
+    INSTANCE_TYPE,
+    PRODUCT,
+    SPOT_LABELS,
+)
 from fleetctl.catalogue.node_gpus import node_gpus
 from fleetctl.operations.rendering import RenderTarget, render
 from fleetctl.plugins import load_engine
@@ -28,8 +36,8 @@ IS_WHOLE = {
     "cloud.google.com/gke-gpu-partition-size",
     "nvidia.com/gpu.slices.gi",
 }
-# The kinds of GPUs that the catalogue has and no label is known of: NVIDIA's device plugin does not count them.
 AMD = {"MI300X", "MI325X", "MI355X"}
+ROCM = "Its image has to be a build for ROCm: name one in launch.image."
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +91,43 @@ def test_a_base_and_a_chart_select_them_too(target: RenderTarget) -> None:
 
 
 def test_a_gpu_that_no_label_is_known_of_is_not_selected_and_the_file_says_so() -> None:
-    text = one_lane("MI300X")
+    text = one_lane("Own")
     (only,) = terms(text, "support-chat-short")
     assert only.keys() == {*SPOT_LABELS} | IS_WHOLE
     assert (
-        "# No label is known of nodes with MI300X: its pods go to any node with nvidia.com/gpu, whatever the plan says."
+        "# No label is known of nodes with Own: its pods go to any node with nvidia.com/gpu, whatever the plan says."
         in text
     )
+
+
+def test_a_lane_on_an_amd_gpu_asks_for_it_by_its_own_device_plugins_name() -> None:
+    text = one_lane("MI300X")
+    on_demand = terms(text, "support-chat-short")
+    assert [next(key for key in each if key in (AMD_PRODUCT, *GPU_LABELS)) for each in on_demand] == [
+        AMD_PRODUCT,
+        INSTANCE_TYPE,
+    ]
+    assert "AMD_Instinct_MI300X_OAM" in on_demand[0][AMD_PRODUCT]["values"]
+    assert on_demand[1][INSTANCE_TYPE]["values"] == ["Standard_ND96isr_MI300X_v5"]
+    for each in on_demand:
+        assert each.keys() >= {*SPOT_LABELS, AMD_PARTITION}
+        assert not each.keys() & IS_WHOLE
+        assert "cpx_nps4" in each[AMD_PARTITION]["values"]
+    (pod, *_) = (each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")
+    assert pod["containers"][0]["resources"]["limits"].keys() == {"amd.com/gpu"}
+    assert {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+    assert "nvidia.com" not in text
+    assert ROCM in " ".join(text.replace("#", " ").split())
+    assert ROCM not in " ".join(one_lane("H100").replace("#", " ").split())
+
+
+def test_an_image_that_the_profile_names_is_believed_to_be_for_its_gpu() -> None:
+    spec = fleets.lane("short", "vllm")
+    spec = replace(spec, launch=replace(spec.launch, image="rocm/vllm:mine"))
+    plan = replace(fleets.lane_plan("short", "vllm"), gpu="MI300X")
+    text = render_kubernetes(*fleets.fleet((spec, plan)), load_engine)["kubernetes/short.yaml"]
+    assert "image: rocm/vllm:mine" in text
+    assert "ROCm" not in text
 
 
 def test_a_plan_for_a_cluster_has_that_clusters_own_product_too() -> None:
@@ -114,5 +152,6 @@ def test_a_users_own_file_adds_a_product_to_those_selected(tmp_path: Path) -> No
     ]
 
 
-def test_every_gpu_of_the_catalogue_has_a_product_of_discoverys_but_for_amds() -> None:
+def test_every_gpu_of_the_catalogue_has_a_product_of_its_vendors_discovery() -> None:
+    assert {name for name in load_catalogue().gpus if AMD_PRODUCT in node_gpus().labels_of(name)} == AMD
     assert {name for name in load_catalogue().gpus if PRODUCT not in node_gpus().labels_of(name)} == AMD

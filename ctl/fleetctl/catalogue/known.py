@@ -20,6 +20,7 @@ from fleetctl.model.catalogue import (
     Catalogue,
     CheckpointWeights,
     GpuSpec,
+    GpuVendor,
     LatentAttention,
     ModelCard,
     Precision,
@@ -44,6 +45,7 @@ class _GpuEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interconnect_gb_per_s: float = 0.0
     source: str = ""
     achieved: AchievedShares | None = None
+    vendor: GpuVendor = GpuVendor.NVIDIA
 
 
 class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,6 +153,7 @@ def _gpu(name: str, raw: object, file: Path) -> GpuSpec:
         interconnect_bytes_per_s=entry.interconnect_gb_per_s * _GIGA,
         source=entry.source,
         achieved=entry.achieved,
+        vendor=entry.vendor,
     )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"  # the device plugin's resource, and the taint of nodes that have some
 PRODUCT = "nvidia.com/gpu.product"
+AMD_GPU = "amd.com/gpu"  # the same of AMD's
+AMD_PRODUCT = "amd.com/gpu.product-name"  # of AMD's node labeller
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GPU_NAME = "karpenter.k8s.aws/instance-gpu-name"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -44,10 +46,20 @@ SHARING: dict[str, tuple[str, ...]] = {
 }
 GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
 MIG_SLICES = "nvidia.com/gpu.slices.gi"
-_WHOLE: tuple[Object, ...] = (
-    *({"key": key, "operator": "NotIn", "values": [*values]} for key, values in SHARING.items()),
-    *({"key": key, "operator": "DoesNotExist"} for key in (GKE_PARTITION, MIG_SLICES)),
-)
+# How AMD's GPUs are partitioned, by its node labeller: each partition is called a GPU by the device plugin's `single` naming.
+# spx is one partition, the whole.
+AMD_PARTITION = "amd.com/gpu.compute-memory-partition"
+AMD_WHOLE = "spx"
+_AMD_PARTS = [
+    f"{compute}_{memory}" for compute in ("dpx", "tpx", "qpx", "cpx") for memory in ("nps1", "nps2", "nps4", "nps8")
+]
+_WHOLE: dict[str, tuple[Object, ...]] = {
+    GPU: (
+        *({"key": key, "operator": "NotIn", "values": [*values]} for key, values in SHARING.items()),
+        *({"key": key, "operator": "DoesNotExist"} for key in (GKE_PARTITION, MIG_SLICES)),
+    ),
+    AMD_GPU: ({"key": AMD_PARTITION, "operator": "NotIn", "values": _AMD_PARTS},),
+}
 
 
 def market_of(labels: Mapping[str, str]) -> tuple[Market, float]:
@@ -69,14 +81,14 @@ def affinity(
     labels: Mapping[str, str],
     *,
     any_of: Mapping[str, Sequence[str]] | None = None,
-    whole_gpus: bool = True,
+    gpus: str = GPU,
 ) -> Object:
     """Return the affinity to nodes of a market that have these labels, and whose GPUs are whole where that matters.
 
-    `any_of` is labels of which one is enough, each with the values that it may have; none: they do not matter.
+    `gpus` is the resource that is asked for; empty: none is. `any_of` is labels of which one is enough, each with the values that it may have; none: they do not matter.
     """
     exact = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
-    whole = _WHOLE if whole_gpus else ()
+    whole = _WHOLE.get(gpus, ())
     if market is Market.SPOT:
         terms = [[{"key": key, "operator": "In", "values": [value]}] for key, (value, _) in SPOT_LABELS.items()]
     else:  # absent counts as not in
@@ -101,16 +113,16 @@ def spread(labels: Mapping[str, str]) -> list[Object]:
     ]
 
 
-def tolerations(market: Market, *, needs_gpus: bool) -> list[Object]:
-    """Return the taints that do not matter to a replica."""
-    keys = (*((GPU,) if needs_gpus else ()), *(_SPOT_TAINTS if market is Market.SPOT else ()))
+def tolerations(market: Market, *, gpus: str) -> list[Object]:
+    """Return the taints that do not matter to a replica; `gpus` is the resource that it asks for, empty for none."""
+    keys = (*((gpus,) if gpus else ()), *(_SPOT_TAINTS if market is Market.SPOT else ()))
     known = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
-    return [*known, *([dict(_AKS_GPU_TAINT)] if needs_gpus else ())]
+    return [*known, *([dict(_AKS_GPU_TAINT)] if gpus else ())]
 
 
-def untolerated(taints: Iterable[Object], market: Market) -> tuple[str, ...]:
-    """Return the taints that keep a replica with GPUs off a node of this market, as kubectl writes them."""
-    borne = tolerations(market, needs_gpus=True)
+def untolerated(taints: Iterable[Object], market: Market, *, gpus: str = GPU) -> tuple[str, ...]:
+    """Return the taints that keep a replica with such GPUs off a node of this market, as kubectl writes them."""
+    borne = tolerations(market, gpus=gpus)
     return tuple(
         f"{each['key']}{'=' + each['value'] if each.get('value') else ''}:{each['effect']}"
         for each in taints

@@ -8,14 +8,21 @@ import typer
 from fleetctl import os_signals
 from fleetctl.cli.options import ProfileName, Quiet
 from fleetctl.cli.output import write
-from fleetctl.cli.progress import Progress
+from fleetctl.cli.progress import Progress, note_cautions
 from fleetctl.cli.site import site_of
 from fleetctl.errors import ConfigError
 from fleetctl.model.kubernetes_addition import PROMETHEUS_URL, KubernetesAddition, KubernetesAdditions
 from fleetctl.operations.plan_files import load_plan
 from fleetctl.operations.planning import plan_profile
 from fleetctl.operations.profiles import find_with_source
-from fleetctl.operations.rendering import SHARED_PARTS, InCluster, RenderTarget, render_to, shared_parts_to
+from fleetctl.operations.rendering import (
+    SHARED_PARTS,
+    InCluster,
+    RenderTarget,
+    render_cautions,
+    render_to,
+    shared_parts_to,
+)
 
 _Image = Annotated[
     str,
@@ -103,6 +110,7 @@ def render(
         ),
         force=force,
     )
+    note_cautions(render_cautions(site, found.profile, planned, engine=engine), Progress(quiet=quiet))
     _tell(written, directory, quiet=quiet)
 
 

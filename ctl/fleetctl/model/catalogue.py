@@ -14,6 +14,13 @@ class Market(StrEnum):
     SPOT = "spot"
 
 
+class GpuVendor(StrEnum):
+    """Whose GPU it is: what counts it on a node, and which builds of an engine run on it, follow from that."""
+
+    NVIDIA = "nvidia"  # CUDA
+    AMD = "amd"  # ROCm
+
+
 class Precision(StrEnum):
     """Weight or KV-cache number format."""
 
@@ -61,6 +68,7 @@ class GpuSpec:
     interconnect_bytes_per_s: float = 0.0  # per GPU, one direction; 0: PCIe only
     source: str = ""
     achieved: AchievedShares | None = None  # None: none are known, and an H100's stand in
+    vendor: GpuVendor = GpuVendor.NVIDIA  # whose device plugin counts it, and whose builds run on it
 
     def flops_per_s(self, precision: Precision) -> float:
         """Return dense FLOP/s; a precision the GPU lacks computes in bf16 (or fp16)."""

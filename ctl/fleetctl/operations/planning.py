@@ -35,6 +35,7 @@ from fleetctl.operations.gateway_tls import tls_errors
 from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.operations.proving import NO_PROOF, prove, with_risks
+from fleetctl.operations.rocm_builds import rocm_cautions
 from fleetctl.ports.engine import visible_engine
 from fleetctl.solver import solve
 
@@ -152,7 +153,8 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
                 plan = with_risks(searched.plan(), profile, accepts_risk=accepts_risk)
         else:
             plan = make_plan(profile, **inputs, sizing=sizing, rule=rule)
-        plan = replace(plan, cautions=(*plan.cautions, *sold.cautions, *filter(None, [caution])))
+        builds = rocm_cautions(profile, plan, lambda lane: site.engines(lane.engine))
+        plan = replace(plan, cautions=(*plan.cautions, *sold.cautions, *filter(None, [caution]), *builds))
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
         errors += [_with_left_out(part, left_out) for part in error.parts if part.message not in known]

@@ -15,10 +15,12 @@ from fleetctl import codec, plugins
 from fleetctl.errors import ConfigError
 from fleetctl.files import write_whole
 from fleetctl.model.kubernetes_addition import NO_ADDITIONS
+from fleetctl.operations.rocm_builds import rocm_cautions
 from fleetctl.render.helm import render_helm
 from fleetctl.render.in_cluster import ClusterPlace, render_in_cluster
 from fleetctl.render.kubernetes import kubernetes_files, render_manifests
 from fleetctl.render.kustomize import render_kustomize
+from fleetctl.render.lane import rendered_engine
 from fleetctl.render.plan import render_plan
 from fleetctl.render.prometheus import render_rules
 from fleetctl.spelling import suggest
@@ -96,6 +98,12 @@ def render(  # noqa: PLR0913  # what is written, and for what
         files = _of_target(plan, objects, target)
     files |= render_rules(profile)
     return dict(sorted(files.items()))
+
+
+def render_cautions(site: Site, profile: Profile, plan: Plan, *, engine: str = "") -> tuple[str, ...]:
+    """Return what is to be seen to before the files are used, a sentence each."""
+    engine_of = lru_cache(site.engines)
+    return (*rocm_cautions(profile, plan, lambda lane: rendered_engine(engine_of, lane, engine)),)
 
 
 def shared_parts_to(

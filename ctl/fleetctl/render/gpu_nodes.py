@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.kubernetes_nodes import share_product
-from fleetctl.catalogue.node_gpus import node_gpus
+from fleetctl.catalogue.kubernetes_nodes import AMD_GPU, share_product
+from fleetctl.catalogue.node_gpus import gpu_resource, node_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +31,18 @@ def gpu_node_labels(lane_plan: LanePlan) -> Mapping[str, tuple[str, ...]]:
     return labels
 
 
-def gpu_node_comment(lane_plan: LanePlan) -> str:
-    """Return a sentence for people on where a lane's pods go."""
+def gpu_node_comment(lane_plan: LanePlan, *, names_image: bool) -> str:
+    """Return sentences for people on where a lane's pods go, and on its image, unless the profile names that."""
+    resource = gpu_resource(lane_plan.gpu)
+    image = " Its image has to be a build for ROCm: name one in launch.image." if resource == AMD_GPU else ""
+    return _nodes_comment(lane_plan, resource) + ("" if names_image else image)
+
+
+def _nodes_comment(lane_plan: LanePlan, resource: str) -> str:
     labels = gpu_node_labels(lane_plan)
     if not labels:
         return (
-            f"No label is known of nodes with {lane_plan.gpu}: its pods go to any node with nvidia.com/gpu, whatever the plan says. "
+            f"No label is known of nodes with {lane_plan.gpu}: its pods go to any node with {resource}, whatever the plan says. "
             "Have an overlay select the right ones."
         )
     return f"Its pods go to nodes with {lane_plan.gpu} alone, by any of the labels {', '.join(labels)}."

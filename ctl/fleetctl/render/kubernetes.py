@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue import kubernetes_nodes, kubernetes_objects
+from fleetctl.catalogue.node_gpus import gpu_resource
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.kubernetes_addition import NO_ADDITIONS, KubernetesAddition
@@ -82,7 +83,8 @@ def kubernetes_files(
                 hint="render another target, or name an engine that has one with --engine",
             )
         objects = (*_lane_objects(lane, lane_plan, additions, priorities.class_of[lane.lane]),)
-        files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane, gpu_node_comment(lane_plan)))
+        comment = gpu_node_comment(lane_plan, names_image=bool(spec.launch.image))
+        files[f"{lane.lane}.yaml"] = ObjectFile(objects=objects, comment=_header(lane, comment))
         targets.append(
             LaneTarget(
                 spec=spec,
@@ -154,7 +156,9 @@ def _deployment(
                 "metadata": {"labels": labels},
                 "spec": {
                     **_pod(lane, market, selector, priority_class),
-                    "affinity": kubernetes_nodes.affinity(market, {}, any_of=gpu_labels),
+                    "affinity": kubernetes_nodes.affinity(
+                        market, {}, any_of=gpu_labels, gpus=gpu_resource(lane.gpu_type)
+                    ),
                 },
             },
         },
@@ -174,7 +178,7 @@ def _pod(lane: LaneFiles, market: Market, selector: dict[str, str], priority_cla
         **({"priorityClassName": priority_class} if priority_class else {}),
         "terminationGracePeriodSeconds": _BEFORE_SIGTERM_S + lane.stop_timeout_s,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "tolerations": kubernetes_nodes.tolerations(market, needs_gpus=True),
+        "tolerations": kubernetes_nodes.tolerations(market, gpus=gpu_resource(lane.gpu_type)),
         "topologySpreadConstraints": kubernetes_nodes.spread(selector),
         "containers": [{**_container(lane), "volumeMounts": mounts}],
         "volumes": volumes,
@@ -204,7 +208,7 @@ def _container(lane: LaneFiles) -> Object:
         "livenessProbe": {**check, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
         "lifecycle": {"preStop": {"sleep": {"seconds": _BEFORE_SIGTERM_S}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {"limits": {kubernetes_nodes.GPU: str(lane.gpu_count)}},
+        "resources": {"limits": {gpu_resource(lane.gpu_type): str(lane.gpu_count)}},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
 
