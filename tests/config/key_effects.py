@@ -8,6 +8,8 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fleetctl.catalogue.calibrations import calibrated
 from fleetctl.catalogue.known import load_catalogue
 from fleetctl.config.profile import parse_profile
@@ -273,7 +275,7 @@ def guards(profile: Profile) -> object:
     fleet, memory, found = desired(profile), Memory(), []
     ready = [observed(f"r{number}", record_lane=lane.name) for number, lane in enumerate(profile.lanes)]
     short = traffic("short", samples_count=4000)
-    short = replace(short, windows=tuple(replace(window, preempted=20) for window in short.windows))
+    short = replace(short, windows=tuple(msgspec.structs.replace(window, preempted=20) for window in short.windows))
     for passed_s in range(0, 1800, 10):
         seen = worlds.observation(*ready, gateway=snapshot(short, now_s=3600 + passed_s), now_s=3600 + passed_s)
         decision = worlds.decide(fleet, seen, memory)
