@@ -71,11 +71,7 @@ def test_a_frozen_controller_wakes_after_a_takeover_and_writes_and_creates_nothi
     cluster: TestCluster, shared: str, homes: tuple[Home, Home, FaultProxy], tmp_path: Path
 ) -> None:
     here, there, proxy = homes
-    profile = tmp_path / "held.yaml"
-    profile.write_text(PROFILE)
-    here.fleetctl("up", str(profile), "--yes", "--port", str(free_port()), timeout_s=240)
-    controller = here.status("held").controller_pid
-    assert controller is not None
+    profile, controller = brought_up(here, tmp_path)
     until(lambda: lease(cluster, shared).holder_identity.endswith(f"_{controller}"), "the lease shows who holds it")
     assert lease(cluster, shared).lease_transitions == 1
 
@@ -122,11 +118,7 @@ def test_a_controller_that_freezes_while_it_changes_a_budget_overwrites_nothing_
     cluster: TestCluster, shared: str, homes: tuple[Home, Home, FaultProxy], tmp_path: Path
 ) -> None:
     here, there, proxy = homes
-    profile = tmp_path / "held.yaml"
-    profile.write_text(PROFILE)
-    here.fleetctl("up", str(profile), "--yes", "--port", str(free_port()), timeout_s=240)
-    controller = here.status("held").controller_pid
-    assert controller is not None
+    _, controller = brought_up(here, tmp_path)
     (before,) = budgets(cluster, shared)
     assert before.spec.min_available == 0
 
@@ -158,6 +150,16 @@ def test_a_controller_that_freezes_while_it_changes_a_budget_overwrites_nothing_
     until(lambda: not there.processes(), "no process is left where it was kept")
     here.fleetctl("down", "held", "--yes", timeout_s=120)
     until(lambda: not here.processes(), "no process is left")
+
+
+def brought_up(home: Home, directory: Path) -> tuple[Path, int]:
+    """Bring the fleet up; return its profile's file and its controller's process id."""
+    profile = directory / "held.yaml"
+    profile.write_text(PROFILE)
+    home.fleetctl("up", str(profile), "--yes", "--port", str(free_port()), timeout_s=240)
+    controller = home.status("held").controller_pid
+    assert controller is not None
+    return profile, controller
 
 
 def suspended(home: Home, controller: int) -> list[psutil.Process]:
