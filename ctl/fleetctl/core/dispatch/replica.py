@@ -240,7 +240,7 @@ class DispatchReplica:
             consecutive_failures=self.ejection.failures,
             errors_in_a_row=sum(self.errors.values()) + sum(self.errors_in_answer.values()) if has_errors else 0,
             is_stalled=self.is_stalled,
-            silent_s=self.silent_s(now_s) if self.candidate.in_flight else 0.0,
+            silent_s=self.silent_s(now_s),
             unheard_s=now_s - self.heard_s if self.heard_s else None,
             slowness=self.slow.slowness(now_s) if self.slow.until_s else None,
             streams_max=self.streams_max,

@@ -66,11 +66,8 @@ class StreamCounts:
     def beside(self, other: StreamCounts) -> StreamCounts:
         """Return everything that both counted."""
         both = StreamCounts()
-        both.answers = self.answers + other.answers
-        both.stalled_answers = self.stalled_answers + other.stalled_answers
-        both.stalls = self.stalls + other.stalls
-        both.chunks = self.chunks + other.chunks
-        both.tokens = self.tokens + other.tokens
+        both.merge(self)
+        both.merge(other)
         return both
 
     def remove(self, gone: Iterable[StreamCounts]) -> None:
