@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from fleetctl.core.disruption import notice_of
 from fleetctl.core.reconcile import reconcile
-from fleetctl.model.bursts import BurstMemory, NeedLevel, NeedPeak
+from fleetctl.model.bursts import BurstMemory, NeedLevel, NeedPeak, Shortfall
 from fleetctl.model.catalogue import Market
 from fleetctl.model.decision import (
     AdmitReplica,
@@ -177,6 +177,11 @@ def observations(draw: st.DrawFn) -> Observation:
     return world if has_gateway else replace(world, gateway=None, gateway_validity=Validity.NONE)
 
 
+shortfalls = st.builds(
+    Shortfall, replicas=st.integers(1, 6), load_rps=st.floats(0.1, 10), cost=st.floats(0.25, 4), at=st.floats(0, NOW_S).map(worlds.at), times=st.integers(1, 9)
+)  # fmt: skip
+
+
 @st.composite
 def burst_memories(draw: st.DrawFn) -> BurstMemory:
     """Return a memory of rising needs, each since later than the one before, and of needs that have passed."""
@@ -193,6 +198,7 @@ def burst_memories(draw: st.DrawFn) -> BurstMemory:
         lowered_at=draw(instants),
         regrets=draw(st.integers(0, 6)),
         regretted_at=draw(instants),
+        shortfall=draw(st.none() | shortfalls),
     )
 
 

@@ -29,6 +29,7 @@ from fleetctl.core.need import (
     needed_surely,
 )
 from fleetctl.core.pressure import Ratio
+from fleetctl.core.shortfall import note_shortfall, shortfall_need, shortfall_step, shortfall_text
 from fleetctl.core.slo.alerts import describe_alert
 from fleetctl.core.trend import may_rise, note_arrivals
 from fleetctl.model.alert import AlertName
@@ -117,7 +118,7 @@ def _spared_need(view: LaneView, aim: Target) -> int:
     regretted_s = math.inf if bursts.regretted_at is None else (view.now - bursts.regretted_at).total_seconds()
     if bursts.is_settling or regretted_s < calm or _lateness(view) is not None:
         return aim.wanted
-    kept = [most_needed(view)]
+    kept = [most_needed(view), shortfall_need(view)]
     for peak in bursts.peaks:
         age_s = (view.now - peak.at).total_seconds()
         was_just = age_s < view.control.scale_up_after_s
@@ -200,6 +201,9 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     if held_s < view.control.scale_up_after_s and not at_once:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD, reason=state)
     more = _more(view) if late and counts.ready >= memory.wanted else 0
+    if more and not view.is_absence and view.pressure.offered_rps > 0:
+        memory = replace(memory, bursts=note_shortfall(view, memory.bursts))
+        more = max(more, shortfall_step(memory.bursts))
     if late or at_once:
         memory = replace(memory, bursts=note_raised(memory.bursts, now=view.now, calm=_calm_s(view, memory)))
     return _raised(view, memory, max(need, memory.wanted + more), state + at_once)
@@ -284,7 +288,11 @@ def _shrink(view: LaneView, memory: LaneMemory) -> Target:
     """Return what the last calm needed, straight down, where the rest would keep the SLO."""
     calm = _calm_s(view, memory)
     lately = needed_lately(memory.bursts, view.now, calm)
-    goal = view.bounded(max(lately.need, may_be_needed_now(view), needed_now(view).replicas))
+    by_load = view.bounded(max(lately.need, may_be_needed_now(view), needed_now(view).replicas))
+    goal = max(by_load, shortfall_need(view))
+    if goal >= memory.wanted > by_load:
+        reason = f"{load_text(view)} needs {by_load} of {memory.wanted}, and {shortfall_text(view)}"
+        return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD_HELD, reason=reason)
     if goal >= memory.wanted:
         return _kept(view, memory, lately, calm)
     alarm = _alarm(view)

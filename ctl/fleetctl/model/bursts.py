@@ -26,6 +26,17 @@ class NeedPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """How many replicas were late with a load although all of them served."""
+
+    replicas: int
+    load_rps: float  # in planned requests
+    cost: float  # of a request, over a planned one's
+    at: datetime
+    times: int = 1  # how often in a row a lane was late so, each time with what it had been given for the time before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BurstMemory:
     """Keeps scaling down from undoing what the next burst needs; instants, never tick counts."""
 
@@ -36,3 +47,4 @@ class BurstMemory:
     lowered_at: datetime | None = None  # when replicas were last given up
     regrets: int = 0  # how often what was given up was soon lacking
     regretted_at: datetime | None = None
+    shortfall: Shortfall | None = None
