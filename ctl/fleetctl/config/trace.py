@@ -1,4 +1,4 @@
-"""Request traces: CSV or CSV.gz, read row by row and strictly."""
+"""Request traces: CSV or JSON a line, also as .gz, read row by row and strictly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.config.call_rows import CallRow, call_row
-from fleetctl.config.csv_rows import number_from_zero, read_csv_rows
+from fleetctl.config.csv_rows import number_from_zero
+from fleetctl.config.trace_formats import CACHED, read_trace_rows
 from fleetctl.errors import ConfigError
 from fleetctl.printable import printable
 from fleetctl.spelling import suggest
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 TOKENS_MAX = 100_000_000
-CACHED = "cached_prefix_tokens_inf"  # the column; a trace without it does not tell what is cached
 _NAME_CHARS_MAX = 128  # it becomes a header, and a row's name
 
 
@@ -46,7 +45,7 @@ def read_rows(path: Path, *, tiers: Collection[str] = (), models: Collection[str
     Raises ConfigError naming file and line, NotFoundError.
     """
     before_s = -math.inf
-    for where, cells in read_csv_rows(path, REQUIRED, what="trace"):
+    for where, cells in read_trace_rows(path):
         row = _row(cells, where)
         if row.arrival_s < before_s:
             raise ConfigError(
@@ -66,7 +65,7 @@ def _check_known(what: str, name: str, known: Collection[str], where: str) -> No
 
 def check_ends_by(path: Path, most_s: float, *, rule: str) -> None:
     """Raise ConfigError naming file and line of the first row that arrives later than `most_s`; `rule` says why it may not."""
-    for where, cells in read_csv_rows(path, REQUIRED, what="trace"):
+    for where, cells in read_trace_rows(path):
         arrival_s = number_from_zero(cells["arrival_s"], "arrival_s", where)
         if arrival_s > most_s:
             raise ConfigError(

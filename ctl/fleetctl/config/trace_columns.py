@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from fleetctl.config.csv_rows import open_csv
-from fleetctl.config.trace import CACHED, REQUIRED, TOKENS_MAX, TraceRow, parse_name, parse_truth, read_rows
+from fleetctl.config.trace import TOKENS_MAX, TraceRow, parse_name, parse_truth, read_rows
+from fleetctl.config.trace_formats import CACHED, REQUIRED
 from fleetctl.core.busiest import busiest_rps
 from fleetctl.errors import ConfigError
 
