@@ -23,7 +23,7 @@ TraceFile = Annotated[
     typer.Option(
         "--trace",
         metavar="FILE",
-        help="A CSV(.gz): arrival_s,prompt_tokens,output_tokens[,client,tier,model,workflow,after ...].",
+        help="A CSV(.gz) or JSON lines: arrival_s,prompt_tokens,output_tokens[,client,tier,model,workflow,after ...]; or a public trace as published: Azure, BurstGPT, Mooncake, Qwen-Bailian.",
     ),
 ]
 BatchShare = Annotated[

@@ -95,7 +95,7 @@ class WorkloadSpec:
     dispersion_10s: float | None = None  # the same of ten seconds
     batch_share: float = 0.0  # fraction of requests that carry the batch hint
     stream_share: float = 1.0  # fraction of the others that stream; hinted ones do not
-    trace: str = ""  # a CSV(.gz) of arrival_s,prompt_tokens,output_tokens; replaces the distributions
+    trace: str = ""  # a CSV(.gz) or JSON lines of arrival_s,prompt_tokens,output_tokens, or a public trace as it is published; replaces the distributions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
