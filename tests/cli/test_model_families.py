@@ -40,6 +40,20 @@ PUBLISHED = {
     ),
     "CohereLabs/c4ai-command-r7b-12-2024": (config("cohere2", 32, 4096, 14336, "32/8/128", 256000), 8_028_033_024),
     "zai-org/GLM-4.5-Air": (GLM_AIR, 106_852_251_264),
+    "zai-org/GLM-4-9B-0414": (config("glm4", 40, 4096, 13696, "32/2/128", 151552, attention_bias=True), 9_400_279_040),
+    "HuggingFaceTB/SmolLM3-3B": (config("smollm3", 36, 2048, 11008, "16/4/128", 128256), 3_075_098_624),
+    "ByteDance-Seed/Seed-OSS-36B-Instruct": (config("seed_oss", 64, 5120, 27648, "80/8/128", 155136, attention_bias=True, attention_out_bias=False), 36_151_104_512),
+    "allenai/OLMo-2-1124-7B": (config("olmo2", 32, 4096, 11008, "32/32/128", 100352), 7_298_617_344),
+    "allenai/OLMoE-1B-7B-0924": (config("olmoe", 16, 2048, 1024, "16/16/128", 50304, num_experts=64, num_experts_per_tok=8), 6_919_161_856),
+    "LGAI-EXAONE/EXAONE-4.0-32B": (config("exaone4", 64, 5120, 27392, "40/8/128", 102400), 32_003_216_384),
+    "bigcode/starcoder2-7b": (config("starcoder2", 32, 4608, 18432, "36/4/128", 49152, use_bias=True), 7_173_923_840),
+    "stabilityai/stablelm-2-1_6b": (config("stablelm", 24, 2048, 5632, "32/32/64", 100352, use_qkv_bias=True), 1_644_515_328),
+    "baidu/ERNIE-4.5-21B-A3B-PT": (
+        config(
+            "ernie4_5_moe", 28, 2560, 12288, "20/4/128", 103424, moe_intermediate_size=1536, moe_num_experts=64, moe_k=6,
+            moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=27, moe_layer_interval=1,
+        ), 21_825_437_888,
+    ),
 }  # fmt: skip
 
 
@@ -52,6 +66,34 @@ def written(path: Path, content: dict[str, Any]) -> Path:
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_a_published_config_gives_the_published_number_of_parameters(model: str, tmp_path: Path) -> None:
     content, params = PUBLISHED[model]
+    assert model_card_from_config(written(tmp_path, content)).params == params
+
+
+def small(kind: str, **more: Any) -> dict[str, Any]:
+    return config(kind, 4, 512, 1408, "8/2/64", 1000, **more)
+
+
+# As transformers 5.19 makes them without weights, `sum(p.numel() for p in model.parameters())`, and each router's bias, a buffer there.
+MADE = [
+    (small("apertus"), 9_417_736 - 8),  # two numbers of each layer's activation are left out
+    (small("arcee"), 9_417_216),
+    (small("exaone_moe", num_experts=64, num_experts_per_tok=8, num_shared_experts=1, moe_intermediate_size=96, mlp_layer_types=["dense", *["sparse"] * 31]), 34_665_472),
+    (
+        small(
+            "glm4_moe_lite", n_routed_experts=64, num_experts_per_tok=4, n_shared_experts=1, moe_intermediate_size=96, q_lora_rank=768,
+            kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=192, v_head_dim=256, mlp_layer_types=["dense", *["sparse"] * 46],
+        ), 52_626_944 + 3 * 64,
+    ),
+    (small("granitemoe", num_local_experts=8, num_experts_per_tok=2), 72_872_448),
+    (small("ministral3"), 12_300_800),
+    (small("olmo3"), 12_303_360),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "params"), MADE, ids=[content["model_type"] for content, _ in MADE])
+def test_a_family_has_the_parameters_that_transformers_makes(
+    content: dict[str, Any], params: int, tmp_path: Path
+) -> None:
     assert model_card_from_config(written(tmp_path, content)).params == params
 
 

@@ -12,9 +12,26 @@ if TYPE_CHECKING:
     from fleetctl.model.catalogue import LatentAttention
 
 _QKV_BIASED = ("qwen2", "qwen2_moe")
-_NORMED_HEADS = ("qwen3", "qwen3_moe", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe")
-_NORMED_ALL = ("cohere", "cohere2", "minimax_m2")
+_NORMED_HEADS = (
+    "qwen3",
+    "qwen3_moe",
+    "gemma3",
+    "qwen3_next",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "apertus",
+    "exaone4",
+    "exaone_moe",
+)
+_NORMED_ALL = ("cohere", "cohere2", "minimax_m2")  # where the config says so
+_NORMED_ALWAYS = ("olmo2", "olmo3", "olmoe")
+_UNBIASED_OUTPUT = ("glm4", "glm4_moe", "seed_oss")  # unless `attention_out_bias` says so
 _GATED = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # queries come with a gate as wide
+
+
+def is_all_biased(config: ModelConfig) -> bool:
+    """Whether every projection has a bias; of a Nemotron-H `use_bias` says it of its recurrence."""
+    return config.family in ("ernie4_5", "ernie4_5_moe", "starcoder2") and config.says("use_bias")
 
 
 def head_counts(config: ModelConfig) -> tuple[int, int, int]:
@@ -45,11 +62,11 @@ def attention_params(config: ModelConfig) -> int:
     count = 2 * hidden * query + 2 * hidden * key_value
     if family in _GATED and config.says("attn_output_gate", default=True):
         count += hidden * query
-    has_bias = config.says("attention_bias")
-    if family in _QKV_BIASED or has_bias:
+    has_bias = config.says("attention_bias") or is_all_biased(config)
+    if family in _QKV_BIASED or has_bias or config.says("use_qkv_bias"):
         count += query + 2 * key_value
-    if has_bias and family != "glm4_moe":
-        count += hidden  # the output projection's; Qwen2 and GLM have none there
+    if config.says("attention_out_bias", default=has_bias and family not in _UNBIASED_OUTPUT):
+        count += hidden  # the output projection's; Qwen2 has none there
     if family == "gpt_oss":
         count += heads  # the attention sinks
     return count + _qk_norm(config, heads=heads, kv_heads=kv_heads, width=width)
@@ -96,7 +113,8 @@ def _latent(config: ModelConfig, latent: LatentAttention) -> int:
 
 def _qk_norm(config: ModelConfig, *, heads: int, kv_heads: int, width: int) -> int:
     """Return the parameters of a layer's norms of queries and keys: one of a head's width each, or one a head."""
-    if config.family in _NORMED_ALL:
-        return (heads + kv_heads) * width if config.says("use_qk_norm") else 0
+    if config.family in _NORMED_ALL or config.family in _NORMED_ALWAYS:
+        is_there = config.family in _NORMED_ALWAYS or config.says("use_qk_norm")
+        return (heads + kv_heads) * width if is_there else 0
     has_one = config.family in _NORMED_HEADS or (config.family == "glm4_moe" and config.says("use_qk_norm"))
     return 2 * width if has_one else 0

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.catalogue.layer_kinds import nemotron_blocks
+from fleetctl.catalogue.mixer_params import is_all_biased
 
 if TYPE_CHECKING:
     from fleetctl.catalogue.config_file import ModelConfig
 
-_BIASED_ROUTER = ("gpt_oss", "glm4_moe", "minimax_m2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "nemotron_h")
-_UNGATED = ("falcon", "nemotron_h")  # an MLP of two matrices
+_BIASED_ROUTER = (
+    "gpt_oss", "glm4_moe", "glm4_moe_lite", "minimax_m2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "nemotron_h", "ernie4_5_moe",
+)  # fmt: skip
+_UNGATED = ("falcon", "nemotron_h", "apertus", "arcee", "starcoder2")  # an MLP of two matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +62,9 @@ class MlpShape:
 def mlp_shape(config: ModelConfig, layers: int) -> MlpShape:
     """Return how a model's MLPs are made; `layers` have one."""
     family, hidden = config.family, config.number("hidden_size")
-    experts = config.number("num_local_experts", "num_experts", "n_routed_experts", default=1)
+    experts = config.number("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", default=1)
     dense = _dense_layers(config, layers) if experts > 1 else 0
-    shared = config.count("n_shared_experts", "num_shared_experts")
+    shared = config.count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     inner = config.number("intermediate_size", "ffn_hidden_size", "moe_intermediate_size", default=4 * hidden)
     one = config.number("moe_intermediate_size", default=inner) if experts > 1 else inner
     return MlpShape(
@@ -69,12 +72,14 @@ def mlp_shape(config: ModelConfig, layers: int) -> MlpShape:
         hidden=hidden,
         intermediate=one,
         experts=experts,
-        used=config.number("num_experts_per_tok", "experts_per_token", "moe_topk", default=1) if experts > 1 else 1,
+        used=config.number("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", default=1)
+        if experts > 1
+        else 1,
         layers=layers - dense,
         dense_layers=dense,
         dense_intermediate=config.number("intermediate_size_mlp", default=inner),
         shared_intermediate=_shared(config, one, shared) if experts > 1 else 0,
-        is_biased=config.says("mlp_bias") or family == "gpt_oss",
+        is_biased=config.says("mlp_bias") or is_all_biased(config) or family == "gpt_oss",
         has_shared_gate=config.values.get("shared_expert_intermediate_size") is not None,
     )
 
@@ -89,7 +94,7 @@ def _shared(config: ModelConfig, intermediate: int, experts: int) -> int:
 
 def _dense_layers(config: ModelConfig, layers: int) -> int:
     """Return how many layers of a mixture of experts have one MLP in place of them."""
-    given = config.values.get("moe_layers")
+    kinds, given = config.kinds("mlp_layer_types")[:layers], config.values.get("moe_layers")
     if isinstance(given, list):
         return layers - len(given)
     if config.family == "nemotron_h":
@@ -99,6 +104,14 @@ def _dense_layers(config: ModelConfig, layers: int) -> int:
         return sum(i % period != offset for i in range(layers))
     if config.family == "llama4":
         return layers - layers // config.number("interleave_moe_layer_step", default=1)
+    if config.family == "ernie4_5_moe":
+        first, every = config.count("moe_layer_start_index"), config.number("moe_layer_interval", default=1)
+        last = config.number("moe_layer_end_index", default=layers)
+        return layers - sum(first <= i <= last and (i + 1) % every == 0 for i in range(layers))
+    return kinds.count("dense") if kinds else _first_and_skipped(config, layers)
+
+
+def _first_and_skipped(config: ModelConfig, layers: int) -> int:
     first = config.count("first_k_dense_replace")
     only = config.values.get("mlp_only_layers")
     step = config.number("decoder_sparse_step", "moe_layer_freq", default=1)

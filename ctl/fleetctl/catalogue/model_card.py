@@ -23,14 +23,28 @@ from fleetctl.model.catalogue import ModelCard
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The families whose tensors are counted: RMS norms (Falcon's have a bias), rotary positions.
+# The families whose tensors are counted: RMS norms (but for `_BIASED_NORMS`), rotary positions.
 _FAMILIES = (
     "llama", "llama4", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe",
     "gpt_oss", "phi3", "granite", "gemma", "gemma2", "gemma3", "cohere", "cohere2", "glm4_moe", "glm_moe_dsa", "minimax_m2",
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "falcon", "jamba", "nemotron_h",
+    "apertus", "arcee", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone_moe", "glm4", "glm4_moe_lite", "granitemoe", "ministral3",
+    "olmo2", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
-_TIED = ("gemma", "gemma2", "gemma3", "cohere", "cohere2", "falcon")  # unless the config says otherwise
+_TIED = (
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "cohere",
+    "cohere2",
+    "falcon",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "smollm3",
+    "starcoder2",
+)  # unless the config says otherwise
 _ADD_IT = "write its figures into models.yaml in your profiles directory"
+_BIASED_NORMS = ("falcon", "stablelm", "starcoder2")
 # Families that are known, and why they are not counted.
 _REFUSED = {
     "mllama": "its cross-attention layers keep keys and values of images, which vLLM serves no more since its V1 engine",
@@ -131,7 +145,8 @@ def _params(config: ModelConfig, kinds: LayerKinds, mlps: MlpShape, *, tied: boo
 def _norms(config: ModelConfig) -> int:
     """Return the norms of all layers and the last one, as wide as the model; one with a bias counts twice."""
     family, layers = config.family, layer_count(config)
-    if family == "falcon":
-        return 2 * (layers * (2 if config.says("new_decoder_architecture") else 1) + 1)
-    each = 4 if family in ("gemma2", "gemma3") else 1 if family in ("cohere", "cohere2", "nemotron_h") else 2
+    if family in _BIASED_NORMS:
+        is_one = family == "falcon" and not config.says("new_decoder_architecture")
+        return 2 * (layers * (1 if is_one else 2) + 1)
+    each = 4 if family in ("gemma2", "gemma3", "glm4") else 1 if family in ("cohere", "cohere2", "nemotron_h") else 2
     return layers * each + 1
