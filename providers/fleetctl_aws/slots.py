@@ -124,16 +124,20 @@ class Slots:
     async def take(self, instance: Object, number: int) -> bool:
         """Have a slot's engine end; return whether another is left on the instance, which then goes on."""
         instance_id = instance["InstanceId"]
-        now = {slot.number: slot for slot in slots_of(instance)}
-        now |= {n: slot for n, slot in self._written.get(instance_id, {}).items() if _is_newer(slot, now.get(n))}
-        others = [slot for slot in now.values() if slot.number != number and slot.stopped_at is None]
-        slot = now.get(number)
+        slot = self._slots_now(instance).get(number)
         if slot is not None and slot.stopped_at is None:
             at = self._clock.now()
             mark = {tags.of_slot(tags.STOPPED, number): at.isoformat()}
             await self._connection.change("ec2", "create_tags", Resources=[instance_id], Tags=tags.tag_list(mark))
             self._note(instance_id, Slot(number=number, token=slot.token, stopped_at=at))
-        return bool(others)
+        # Once this is on record: of two that are taken off at the same time the later must know of the earlier.
+        return any(each.number != number and each.stopped_at is None for each in self._slots_now(instance).values())
+
+    def _slots_now(self, instance: Object) -> dict[int, Slot]:
+        """Return an instance's slots as they were listed, or as this process has written them since."""
+        now = {slot.number: slot for slot in slots_of(instance)}
+        written = self._written.get(instance["InstanceId"], {})
+        return now | {n: slot for n, slot in written.items() if _is_newer(slot, now.get(n))}
 
     def forget(self, instance_id: str) -> None:
         """Know nothing more of an instance that is to end."""

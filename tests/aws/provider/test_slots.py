@@ -82,6 +82,12 @@ async def test_one_that_leaves_ends_alone_and_the_last_takes_the_instance_along(
     assert (await account.until_gone("t-1")).exit_reason == (await account.until_gone("t-2")).exit_reason == "stopped"
 
 
+async def test_two_that_are_told_to_go_at_the_same_instant_leave_no_instance(account: Account, rented: Rented) -> None:
+    first, second = await two_on_one(account)
+    await asyncio.gather(*(account.provider.stop(each.id, grace_s=1.0) for each in (first, second)))
+    assert rented.cloud.instances(*LIVING) == []
+
+
 async def test_two_that_are_told_to_go_at_once_leave_no_instance_though_listings_lag(
     account: Account, rented: Rented
 ) -> None:
