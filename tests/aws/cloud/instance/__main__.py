@@ -33,8 +33,16 @@ _OWN_PATHS = (
 )
 _METADATA = "http://169.254.169.254"
 _UPTIME_S = 0.5
-# journalctl --unit NAME --output cat --no-pager [--cursor-file FILE]: what is behind the cursor, which is moved to the end.
-_JOURNALCTL = """[ "$1 $3 $4 $5" = "--unit --output cat --no-pager" ] || exit 64
+# journalctl --unit NAME --output cat --no-pager [--cursor-file FILE]: what is behind the cursor, which is moved to the end;
+# journalctl _SYSTEMD_UNIT=NAME --output cat --no-pager --lines N: what the unit's processes wrote last.
+_JOURNALCTL = """case $1 in
+_SYSTEMD_UNIT=*)
+    [ "$2 $3 $4 $5" = "--output cat --no-pager --lines" ] || exit 64
+    tail -n "$6" {journal}/"${{1#*=}}" 2>/dev/null
+    exit 0
+    ;;
+esac
+[ "$1 $3 $4 $5" = "--unit --output cat --no-pager" ] || exit 64
 [ -e {journal}/"$2" ] || exit 0
 [ "$6" = --cursor-file ] || exec cat {journal}/"$2"
 begin=$(cat "$7" 2>/dev/null || echo 0)

@@ -15,7 +15,7 @@ _MARK = "FLEETCTL_TESTS_INSTANCE"  # by which the reaper finds it
 _INTERPRETERS = {"python", "python3"}
 
 
-def main() -> int:
+def main() -> int:  # noqa: PLR0911  # a command each
     """Run one docker command; `run` becomes the container's own process."""
     images, address, *command = sys.argv[1:]
     match command:
@@ -32,6 +32,8 @@ def main() -> int:
             return _stop(Path(images).parent / "containers" / name, float(grace))
         case ["rm", "--force", name]:
             return _stop(Path(images).parent / "containers" / name, 0.0)
+        case ["container", "inspect", name]:
+            return 0 if _living(Path(images).parent / "containers" / name) else 1
         case _:
             sys.stderr.write(f"docker {' '.join(command)}: not played by the tests' instances\n")
             return 125
@@ -40,8 +42,8 @@ def main() -> int:
 
 def _stop(container: Path, grace_s: float) -> int:
     """Send SIGTERM, and SIGKILL after the grace; return once it has ended. A container ends with its process."""
-    identity = container.read_text() if container.exists() else ""
-    if not identity or _identity(int(identity.split()[0])) != identity:
+    identity = _living(container)
+    if not identity:
         sys.stderr.write(f"Error response from daemon: No such container: {container.name}\n")
         return 1
     pid, until_s = int(identity.split()[0]), time.monotonic() + grace_s  # noqa: TID251  # the same
@@ -59,6 +61,12 @@ def _started_at(container: Path) -> int:
         return 1
     sys.stdout.write(datetime.fromtimestamp(container.stat().st_mtime, UTC).isoformat() + "\n")
     return 0
+
+
+def _living(container: Path) -> str:
+    """Return who is the container; empty: it has ended, and it was removed by that."""
+    identity = container.read_text() if container.exists() else ""
+    return identity if identity and _identity(int(identity.split()[0])) == identity else ""
 
 
 def _identity(pid: int) -> str:
@@ -92,6 +100,10 @@ def _become(words: list[str], address: str, containers: Path) -> None:
     if address:
         argv = [address if word == "0.0.0.0" else word for word in argv]  # noqa: S104  # what is replaced
     for name in (value for option, value in options if option == "--name"):
+        broken = containers.with_name("broken") / name
+        if broken.exists():  # a test has it end at once, with these words
+            sys.stderr.write(broken.read_text())
+            sys.exit(1)
         containers.mkdir(parents=True, exist_ok=True)
         (containers / name).write_text(_identity(os.getpid()))
     os.execvpe(argv[0], argv, _environment(options))  # noqa: S606  # no shell is what a container has

@@ -62,7 +62,11 @@ class Service:
     process: asyncio.subprocess.Process | None = None
     _task: asyncio.Task[None] | None = None
     _is_stopping: bool = False
-    _starts: deque[float] = field(default_factory=deque)
+    starts: deque[float] = field(default_factory=deque)
+
+    def is_refused(self) -> bool:
+        """Whether a start is refused, as it was started too often: then it fails until its starts are forgotten."""
+        return self.state == "failed" and self._is_over_limit(counts=False)
 
     def start(self) -> asyncio.Task[None]:
         """Start it unless it runs; the task ends with the service."""
@@ -82,15 +86,17 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), seconds(self._one("TimeoutStopSec", f"{_STOP_S}")))
             self._signal(signal.SIGKILL, whole=True)
-            await self._after_end()
+            await self._after_end({"SERVICE_RESULT": "success"})
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self.state = "inactive"
+        self.state = "inactive" if self.state != "failed" else "failed"
 
     def forget_starts(self) -> None:
         """Count no start before now against its limit."""
-        self._starts.clear()
+        self.starts.clear()
+        if self.state == "failed":
+            self.state = "inactive"
 
     async def _supervised(self) -> None:
         while True:
@@ -107,38 +113,41 @@ class Service:
             self.state = "activating"
             await SYSTEM_CLOCK.sleep(seconds(self._one("RestartSec", f"{_RESTART_S}")))
 
-    def _is_over_limit(self) -> bool:
+    def _is_over_limit(self, *, counts: bool = True) -> bool:
         limits = self.unit.get("Unit", {})
         interval_s = seconds(limits.get("StartLimitIntervalSec", [f"{_INTERVAL_S}"])[-1])
         now_s = SYSTEM_CLOCK.monotonic_s()
-        while self._starts and now_s - self._starts[0] > interval_s:
-            self._starts.popleft()
-        if len(self._starts) >= int(limits.get("StartLimitBurst", [f"{_BURST}"])[-1]):
+        while self.starts and now_s - self.starts[0] > interval_s:
+            self.starts.popleft()
+        if len(self.starts) >= int(limits.get("StartLimitBurst", [f"{_BURST}"])[-1]):
             return True
-        self._starts.append(now_s)
+        if counts:
+            self.starts.append(now_s)
         return False
 
     async def _once(self) -> bool:
         for command in self._all("ExecStartPre"):
             if not await self._ran(command):
+                await self._after_end({"SERVICE_RESULT": "exit-code"})
                 return False
         for command in self._all("ExecStart"):
             self.process = await self._started(command)
             self.state = "active"
-            is_success = await self.process.wait() == 0 or command.startswith("-")
+            code = await self.process.wait()
+            is_success = code == 0 or command.startswith("-")
             if not self._is_stopping:  # who stops it does what follows
-                await self._after_end()
+                await self._after_end(_result_of(code))
             if not is_success:
                 return False
         return True
 
-    async def _after_end(self) -> None:
-        """Do what the unit wants done whenever its process has ended, whatever of."""
+    async def _after_end(self, result: dict[str, str]) -> None:
+        """Do what the unit wants done whenever its process has ended, whatever of, which is told."""
         for command in self._all("ExecStopPost"):
-            await self._ran(command)
+            await self._ran(command, **result)
 
-    async def _ran(self, command: str) -> bool:
-        process = await self._started(command)
+    async def _ran(self, command: str, **result: str) -> bool:
+        process = await self._started(command, **result)
         try:
             code = await asyncio.wait_for(process.wait(), seconds(self._one("TimeoutStartSec", f"{_START_S}")))
         except TimeoutError:
@@ -146,7 +155,7 @@ class Service:
             code = -signal.SIGKILL
         return code == 0 or command.startswith("-")
 
-    async def _started(self, command: str) -> asyncio.subprocess.Process:
+    async def _started(self, command: str, **result: str) -> asyncio.subprocess.Process:
         argv = shlex.split(command.lstrip("-@+!:"))
         with self.log.open("a") as console:
             console.write(f"{self.name}: {shlex.join(argv)}\n")
@@ -157,7 +166,7 @@ class Service:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=self._environment(),
+                env={**self._environment(), **result},
                 start_new_session=True,
             )
 
@@ -270,6 +279,8 @@ class UnitManager:
             self._timers[name] = asyncio.create_task(self._ticking(name, unit), name=name)
             return
         service = self._service(_full(name), unit)
+        if service.is_refused():
+            raise ValueError(f"Start request of {name} repeated too quickly")
         task = service.start()
         if wait and unit.get("Service", {}).get("Type", ["simple"])[-1] == "oneshot":
             await task
@@ -294,7 +305,7 @@ class UnitManager:
 
     def _service(self, name: str, unit: Unit) -> Service:
         known = self.services.get(name)
-        if known is not None and known.state in ("active", "activating"):
+        if known is not None and (known.state in ("active", "activating") or (known.unit == unit and known.starts)):
             return known
         self.services[name] = Service(
             name, unit, self._environment, self._log, self._log.parent / "journal" / name, self._on_limit
@@ -330,6 +341,15 @@ class UnitManager:
 
 def _full(name: str) -> str:
     return name if "." in name else f"{name}.service"
+
+
+def _result_of(code: int) -> dict[str, str]:
+    """Return what systemd tells of a main process's end."""
+    if code < 0:
+        named = signal.Signals(-code).name.removeprefix("SIG")
+        return {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": named}
+    result = "exit-code" if code else "success"
+    return {"SERVICE_RESULT": result, "EXIT_CODE": "exited", "EXIT_STATUS": str(code)}
 
 
 def _kill_group(pid: int, number: signal.Signals) -> None:
