@@ -193,6 +193,7 @@ class Observer:
             node=self._node_state(record, node, token),
             exit_reason=node.exit_reason if node else "",
             taken_by=node.taken_by if node else "",
+            crash_loop=node.crash_loop.text if node and node.crash_loop else "",
             engine_fault=other_version(record, reported_version) or self._engine_fault(record, node),
             absent_readings=self._absent_readings(record, token, settled_at),
             creating=self._creator.is_creating(record.id),
@@ -280,19 +281,22 @@ class Observer:
         """Return what an engine that ended, or will never be ready, said last; of one that could not be started, why."""
         if record.state is ReplicaState.PENDING and record.fault and record.fault_kind is not None:
             return EngineFault(kind=record.fault_kind, line=record.fault)
+        if node is not None and node.crash_loop is not None:
+            return self._last_fault(record, node.crash_loop.exit_reason, node.crash_loop.log_tail)
         if node is None or node.state is not NodeState.GONE:
             return self._start_watch.fault(record.id)
-        return self._last_fault(record, node) if not node.taken_by else None  # whatever it wrote is not why
+        # Where somebody else has taken it whatever it wrote is not why.
+        return self._last_fault(record, node.exit_reason, node.log_tail) if not node.taken_by else None
 
-    def _last_fault(self, record: Replica, node: Node) -> EngineFault | None:
+    def _last_fault(self, record: Replica, exit_reason: str, log_tail: str) -> EngineFault | None:
         """Return why an engine ended by itself."""
-        if had_no_word(node.exit_reason):
-            return killed_by(node.exit_reason, log_tail=node.log_tail)
-        fault = self._world.engine_of(record.engine).diagnose(node.log_tail) if node.log_tail else None
+        if had_no_word(exit_reason):
+            return killed_by(exit_reason, log_tail=log_tail)
+        fault = self._world.engine_of(record.engine).diagnose(log_tail) if log_tail else None
         if fault is not None and fault.kind is not EngineFaultKind.UNKNOWN:
             return fault
-        if was_killed(node.exit_reason):
-            return killed_by(node.exit_reason, log_tail=node.log_tail)
+        if was_killed(exit_reason):
+            return killed_by(exit_reason, log_tail=log_tail)
         return self._start_watch.suspicion(record.id) or fault
 
     def _orphaned_nodes(self, live: list[Replica], now: datetime) -> tuple[Node, ...]:

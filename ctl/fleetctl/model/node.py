@@ -10,6 +10,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.model.boot import BootStep
 from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.cpu_share import CpuShare
+from fleetctl.model.crash_loop import CrashLoop
 from fleetctl.model.remote_weights import RemoteWeights
 
 # In the commands of a replica over several machines, written as Kubernetes expands variables in a container's command:
@@ -201,6 +202,8 @@ class Node:
     # No machine of its offering has room for it, and the provider knows of none that is on its way.
     is_out_of_stock: bool = False
     boot: BootProgress | None = None
+    # Its machine runs, and starts its engine no more; None: it does, or is not known to restart engines.
+    crash_loop: CrashLoop | None = None
 
     @property
     def instance_type(self) -> str:

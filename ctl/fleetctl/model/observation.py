@@ -52,6 +52,7 @@ class ObservedReplica(msgspec.Struct, frozen=True, kw_only=True):
     engine_fault: EngineFault | None = (
         None  # why its engine ended, or will never be ready; None: nothing speaks for that
     )
+    crash_loop: str = ""  # how often and how its engine ended, where its machine starts it no more
     absent_readings: int = 0  # in a row that do not show its node and could: made after it was ordered or told to end
     creating: bool = False  # the provider has been asked for its node and has not answered
     was_requested: bool = True  # the provider may have been asked for its node, by this controller or an earlier one

@@ -63,6 +63,7 @@ class ReasonCode(StrEnum):
     WARMED = "warmed"
     START_OVERDUE = "start-overdue"
     START_FAILED = "start-failed"  # its engine runs, and says or shows that it will never be ready
+    CRASH_LOOP = "crash-loop"  # its engine ended so often that its machine starts it no more
     RECOVERY_OVERDUE = "recovery-overdue"
     UNHEALTHY = "unhealthy"
     STALLED = "stalled"  # its routes answer, and its engine makes no token

@@ -30,7 +30,7 @@ _NO_STOCK = (
 )  # fmt: skip
 _BY_STEP = frozenset(refusal.value for refusal in (Refusal.SHED, Refusal.BREAKER, Refusal.CAP_CONTEXT))
 CAPS = "capacity.max_nodes or capacity.max_cost_per_hour, or allow more of capacity.gpus and capacity.zones"
-_LOST = (ReasonCode.DIED, ReasonCode.EVICTED, ReasonCode.MISSING, ReasonCode.START_FAILED)
+_LOST = (ReasonCode.DIED, ReasonCode.EVICTED, ReasonCode.MISSING, ReasonCode.START_FAILED, ReasonCode.CRASH_LOOP)
 _HUNG = (ReasonCode.STALLED, ReasonCode.UNHEALTHY, ReasonCode.UNHEALTHY_AGAIN)
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fleetctl.core.disruption import drain_deadline, notice_code, notice_name, notice_of
+from fleetctl.core.reconcile.crash_loop import crash_looping
 from fleetctl.core.reconcile.health import is_beyond_doubt, unhealthy_reason
 from fleetctl.core.reconcile.limits import (
     ABSENT_READINGS_BELIEVED,
@@ -60,7 +61,8 @@ def next_step(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
     if _is_undisturbed(replica, context):
         is_settled = replica.notice is None and replica.slowness is None and not replica.record.drain_requested
         return ReplicaStep(replica=replica, state=_READY, is_settled=is_settled)
-    return gone(replica, context) or missing(replica, context) or _STEPS[replica.record.state](replica, context)
+    ended = gone(replica, context) or missing(replica, context) or crash_looping(replica)
+    return ended or _STEPS[replica.record.state](replica, context)
 
 
 def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool:
@@ -70,6 +72,7 @@ def _is_undisturbed(replica: ObservedReplica, context: ReconcileContext) -> bool
         record.state is _READY
         and node is not None
         and node is not _GONE
+        and not replica.crash_loop
         and replica.notice_deadline is None
         and record.notice_deadline is None
         and record.id not in context.memory.unhealthy_since

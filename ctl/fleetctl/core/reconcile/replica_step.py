@@ -15,9 +15,11 @@ from fleetctl.model.decision import (
     AssignReplica,
     MarkBooting,
     Memory,
+    StopReplica,
 )
 from fleetctl.model.observation import ObservedReplica
 from fleetctl.model.profile import ControlSpec
+from fleetctl.model.reason import ReasonCode
 from fleetctl.model.replica import ReplicaState
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ class ReplicaStep(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_convicted(self) -> bool:
         """Whether this decision takes a serving replica out of rotation because it does not work."""
-        is_taken = isinstance(self.action, MarkBooting) and self.origin is Origin.CONTROLLER
+        action = self.action
+        is_ended = isinstance(action, StopReplica) and action.code is ReasonCode.CRASH_LOOP
+        is_taken = (isinstance(action, MarkBooting) or is_ended) and self.origin is Origin.CONTROLLER
         return is_taken and self.replica.record.state is ReplicaState.READY
 
 
