@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fleetctl.environment import ON_HEAD, STATE_URL
@@ -72,7 +72,7 @@ def programs_prefix(prefix: str, fleet: str) -> str:
 
 
 def _files(order: HeadRecord, settings: Mapping[str, object]) -> list[BootFile]:
-    values = {"fleet": order.fleet, "port": SSH_PORT, "host_key": HOST_KEY}
+    values: dict[str, Any] = {"fleet": order.fleet, "port": SSH_PORT, "host_key": HOST_KEY}
     # `restrict` allows nothing; forwarding alone is allowed again.
     key = f'restrict,port-forwarding,command="{_READ_LOG}" {order.public_key}\n'
     found = [

@@ -1,4 +1,4 @@
-"""What instances tell of themselves: notices, by their own metadata, and how far their engines' starts are. It needs no right of AWS."""
+"""What instances tell of themselves: notices, by their own metadata, how far their engines' starts are, which they start no more. It needs no right of AWS."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.model.boot import WEIGHTS, BootStep
 from fleetctl.model.node import BootProgress, NodeState, Notice, NoticeKind
 from fleetctl.printable import printable
+from fleetctl_aws.given_up import given_up_in, with_crash_loop
 from fleetctl_aws.network import NOTICE_PORT
 from fleetctl_aws.slots import parse_node_id
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node
+    from fleetctl_aws.given_up import GivenUp
 
 _CONNECT_S, _ANSWER_S = 5.0, 30.0  # it answers within 20 s
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 30.0
 _LOOK_S = 1.0
-_ANSWER_BYTES_MAX = 64 * 1024
+_ANSWER_BYTES_MAX = 256 * 1024  # sixteen engines that were given up, each with 3,000 characters of its log as JSON
 _FOLLOWED_MAX = 1_000
 _FAULT_CHARS_MAX = 600
 # An instance's id, and its notice; None: it has none.
@@ -40,19 +42,21 @@ class InstanceNotices:
         self._shown: dict[tuple[str, str], dict[str, tuple[Node, ...]]] = {}
         self._boots: dict[str, dict[int, BootProgress]] = {}  # instance -> slot -> as it was last told
         self._faults: dict[tuple[str, str], dict[str, dict[int, str]]] = {}  # fleet -> the same, of a start that failed
+        self._given_up: dict[tuple[str, str], dict[str, dict[int, GivenUp]]] = {}  # fleet -> the same
 
     def note(self, owner: str, fleet: str, nodes: Iterable[Node]) -> None:
         """Take in a listing: where the fleet's running instances are reached, and who is on them."""
         shown: dict[str, tuple[Node, ...]] = {}
-        before, faults = self._faults.get((owner, fleet), {}), {}
+        nodes = tuple(nodes)
         for node in nodes:
-            # Of one that has ended, too, for as long as it is listed: then it is asked why.
-            if node.machine_id in before:
-                faults[node.machine_id] = before[node.machine_id]
             if node.state is NodeState.RUNNING and node.host:
                 shown[node.machine_id] = (*shown.get(node.machine_id, ()), node)
         self._shown[owner, fleet] = shown
-        self._faults[owner, fleet] = faults
+        # Of one that has ended, too, for as long as it is listed: then it is asked why.
+        listed = {node.machine_id for node in nodes}
+        key = owner, fleet
+        self._faults[key] = {each: known for each, known in self._faults.get(key, {}).items() if each in listed}
+        self._given_up[key] = {each: known for each, known in self._given_up.get(key, {}).items() if each in listed}
         living = {instance_id for each in self._shown.values() for instance_id in each}
         self._boots = {instance_id: boots for instance_id, boots in self._boots.items() if instance_id in living}
 
@@ -61,11 +65,16 @@ class InstanceNotices:
         instance_id, number = parse_node_id(node.id)
         if node.state is NodeState.GONE:
             faults = self._faults.get((node.owner, node.fleet), {})
-            return replace(node, log_tail=faults.get(instance_id, {}).get(number, ""))
+            node = replace(node, log_tail=faults.get(instance_id, {}).get(number, ""))
+        node = with_crash_loop(node, self.given_up(node.owner, node.fleet, instance_id).get(number))
         progress = self._boots.get(instance_id, {}).get(number)
         if progress is None or node.state is not NodeState.RUNNING:
             return node
         return replace(node, boot=progress, pending_reason=progress.fault)
+
+    def given_up(self, owner: str, fleet: str, instance_id: str) -> dict[int, GivenUp]:
+        """Return by slot the engines that an instance starts no more, as it was last told."""
+        return self._given_up.get((owner, fleet), {}).get(instance_id, {})
 
     def nodes(self, owner: str, fleet: str, instance_id: str) -> tuple[Node, ...]:
         """Return who is on an instance, as it was last listed."""
@@ -113,6 +122,7 @@ class InstanceNotices:
             found = frozenset(notices_in(page)) if is_own else frozenset()
             has_moved = self._take_boots(instance_id, boots_in(page) if is_own else {})
             self._note_faults(owner_and_fleet, instance_id)
+            has_moved |= self._take_given_up(owner_and_fleet, instance_id, given_up_in(page) if is_own else {})
             gravest = sorted(found, key=lambda each: each.is_certain, reverse=True)
             for notice in (each for each in gravest if each not in earlier):
                 on_news(instance_id, notice)
@@ -125,6 +135,13 @@ class InstanceNotices:
         before = self._boots.get(instance_id, {})
         self._boots[instance_id] = boots
         return _heads(boots) != _heads(before)
+
+    def _take_given_up(self, owner_and_fleet: tuple[str, str], instance_id: str, given_up: dict[int, GivenUp]) -> bool:
+        """Remember which engines an instance starts no more; return whether they are others than before."""
+        known = self._given_up.setdefault(owner_and_fleet, {})
+        has_moved = known.get(instance_id, {}) != given_up
+        known[instance_id] = given_up
+        return has_moved
 
     def _note_faults(self, owner_and_fleet: tuple[str, str], instance_id: str) -> None:
         """Remember why starts failed until they have come further."""
@@ -187,12 +204,13 @@ async def _answer(host: str, digest: str) -> tuple[str, dict[str, Any]]:
             writer.write(f"GET /{digest} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
             await writer.drain()
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            body = await reader.read(_ANSWER_BYTES_MAX)
+            named = dict(line.partition(": ")[::2] for line in head.lower().split("\r\n"))
+            # The whole of it, in however many segments it comes.
+            body = await reader.readexactly(min(_ANSWER_BYTES_MAX, int(named.get("content-length", ""))))
     except asyncio.LimitOverrunError as exc:
         raise ValueError(str(exc)) from exc
     finally:
         writer.close()
-    named = dict(line.partition(": ")[::2] for line in head.lower().split("\r\n"))
     page = json.loads(body)
     if not isinstance(page, dict):
         raise ValueError("no object")  # noqa: TRY004  # one of the forms that an answer may not have

@@ -18,16 +18,22 @@ _GRACE_S = 10
 _RUNS_S = 60.0
 # The container is ended, not the unit stopped: systemd starts a unit again whose engine ended. Of one that it has to stop
 # it takes an exit status of 143, or a kill after the unit's TimeoutStopSec, for a failure, and that ends the machine.
-# What the engine died of before is not counted against this start.
+# What the engine died of before is not counted against this start; of one that was given up systemd refuses any other.
 _SCRIPT = """set -eu
 state=$(systemctl is-active %(unit)s || true)
 case $state in
 activating) exit 0 ;;
 active) ;;
+failed)
+    rm -f %(ends)s
+    systemctl reset-failed %(unit)s
+    exec systemctl start --no-block %(unit)s
+    ;;
 *) echo "its unit is $state" >&2; exit 1 ;;
 esac
 started=$(docker inspect -f '{{.State.StartedAt}}' %(container)s)
 [ "$(date -d "$started" +%%s)" -lt %(before_s)d ] || exit 0
+rm -f %(ends)s
 systemctl reset-failed %(unit)s
 docker stop -t %(grace_s)d %(container)s
 """
@@ -56,4 +62,5 @@ def restart_script(slot: int, *, started_before: datetime) -> str:
         "container": shlex.quote(f"fleetctl-engine-{slot}"),
         "before_s": math.ceil(started_before.timestamp()),
         "grace_s": _GRACE_S,
+        "ends": shlex.quote(f"/run/fleetctl-ends/{slot}"),
     }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 STOPPED, INTERRUPTED = "stopped", "interrupted"
+ENDED_ITSELF = "ended itself: it had expired, or its engine kept dying"
 # AWS gives two minutes where it can: "best effort".
 NOTICE_S = 120.0
 _STATES = {
@@ -28,7 +29,7 @@ _STATES = {
 _SPOT_REASONS = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
 _REASONS = {
     "Client.UserInitiatedShutdown": "terminated by somebody",
-    "Client.InstanceInitiatedShutdown": "ended itself: it had expired, or its engine kept dying",
+    "Client.InstanceInitiatedShutdown": ENDED_ITSELF,
 }
 _REASON_MAX = 160
 # Until it tells more of itself; the engine's phases come from its own page.

@@ -144,7 +144,10 @@ class AwsProvider:
         as_of = self._clock.now()
         wanted = tags.filters(tags.of_fleet(owner, fleet))
         reservations = await self._connection.read_all("ec2", "describe_instances", "Reservations", Filters=wanted)
-        nodes = [node for instance in instances_in(reservations) for node in nodes_of(instance, now=as_of)]
+        nodes: list[Node] = []
+        for instance in instances_in(reservations):
+            given_up = self._notices.given_up(owner, fleet, instance["InstanceId"])
+            nodes += nodes_of(instance, now=as_of, given_up=given_up)
         self._notices.note(owner, fleet, nodes)
         nodes = [self._notices.with_boot(node) for node in nodes]
         return NodeListing(nodes=tuple(sorted(nodes, key=lambda node: (node.created_at, node.id))), as_of=as_of)
@@ -213,7 +216,7 @@ class AwsProvider:
 
     @cached_property
     def _slots(self) -> Slots:
-        return Slots(self._connection, self._clock)
+        return Slots(self._connection, self._clock, self._notices)
 
     @cached_property
     def _notices(self) -> InstanceNotices:

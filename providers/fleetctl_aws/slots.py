@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ProviderError
@@ -17,14 +18,19 @@ from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.instances import STOPPED, instances_in, node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl_aws.connection import AwsConnection
+    from fleetctl_aws.given_up import GivenUp
+    from fleetctl_aws.instance_notices import InstanceNotices
 
 Object = dict[str, Any]
 _LIVING = ("pending", "running")
 # The instance reads its tags every 5 s, and its systemd kills what has not ended 110 s after SIGTERM.
 SLOT_ENDS_S = 120.0
+_NONE: Mapping[int, GivenUp] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,13 @@ class Slot:
     number: int
     token: str
     stopped_at: datetime | None = None
+
+    def is_over(self, now: datetime, given_up: GivenUp | None) -> bool:
+        """Whether nothing of a replica that was taken off it can be left."""
+        if self.stopped_at is None:
+            return False
+        is_ended = given_up is not None and given_up.is_of(self.token)
+        return is_ended or now >= self.stopped_at + timedelta(seconds=SLOT_ENDS_S)
 
 
 def slots_of(instance: Object) -> list[Slot]:
@@ -50,8 +63,11 @@ def slots_of(instance: Object) -> list[Slot]:
     ]
 
 
-def nodes_of(instance: Object, *, now: datetime) -> list[Node]:
-    """Return the nodes on an instance: one, or one a slot. All that have not ended pay for it in equal parts."""
+def nodes_of(instance: Object, *, now: datetime, given_up: Mapping[int, GivenUp] = _NONE) -> list[Node]:
+    """Return the nodes on an instance: one, or one a slot. All that have not ended pay for it in equal parts.
+
+    A slot is free as soon as it was stopped where its engine was given up: nothing is left there to end.
+    """
     found, whole = tags.tags_in(instance), node_of(instance)
     size = int(found.get(tags.GPUS, "0") or 0)
     if not size:
@@ -71,7 +87,7 @@ def nodes_of(instance: Object, *, now: datetime) -> list[Node]:
         )
         if slot.stopped_at is not None and whole.state in (NodeState.STARTING, NodeState.RUNNING):
             # Where nobody is left on it the machine itself is to end, and so is not over with the slot's time.
-            is_over = is_shared and now >= slot.stopped_at + timedelta(seconds=SLOT_ENDS_S)
+            is_over = is_shared and slot.is_over(now, given_up.get(slot.number))
             state = NodeState.GONE if is_over else NodeState.STOPPING
             node = replace(node, state=state, exit_reason=STOPPED if is_over else "", boot=None)
             node = replace(node, notice=None) if is_over else node
@@ -97,9 +113,10 @@ def parse_node_id(text: str) -> tuple[str, int]:
 class Slots:
     """Places replicas on running instances, and takes them off."""
 
-    def __init__(self, connection: AwsConnection, clock: Clock) -> None:
+    def __init__(self, connection: AwsConnection, clock: Clock, notices: InstanceNotices) -> None:
         self._connection = connection
         self._clock = clock
+        self._notices = notices
         # What this process has written and listings may not show yet: instance -> slot -> whether it was given or taken.
         self._written: dict[str, dict[int, Slot]] = {}
 
@@ -168,8 +185,8 @@ class Slots:
         held = next((slot for slot in slots_of(instance) if slot.number == number and slot.token), None)
         if held is None or held.token == request.token:
             return
-        is_over = held.stopped_at and self._clock.now() >= held.stopped_at + timedelta(seconds=SLOT_ENDS_S)
-        if not is_over:
+        given_up = self._notices.given_up(request.owner, request.fleet, request.machine_id)
+        if not held.is_over(self._clock.now(), given_up.get(number)):
             raise ProviderError(f"GPUs {request.gpu_indices} of {what} are not free yet", hint="it is tried again")
 
 

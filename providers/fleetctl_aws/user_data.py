@@ -6,11 +6,12 @@ import base64
 import gzip
 import io
 import json
+import re
 import shlex
 import sys
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl import resources
 from fleetctl.errors import ConfigError, ProviderError
@@ -30,7 +31,7 @@ BYTES_MAX = 16 * 1024  # EC2's, before it is encoded
 _LONG_CHARS = 1_000
 # A terabyte at 300 MB/s; control.start_timeout gives up a start before.
 _WEIGHTS_DEADLINE_S = 3600
-_SCRIPTS = ("expire", "given-up", "pull-image", "start-engine", "tell-notices")
+_SCRIPTS = ("clear-slot", "expire", "given-up", "note-end", "pull-image", "start-engine", "tell-notices")
 _UNITS = (
     "fleetctl-engine@.service", "fleetctl-given-up@.service", "fleetctl-expiry.service", "fleetctl-expiry.timer",
     "fleetctl-notices.service",
@@ -41,6 +42,7 @@ _SHARED_SCRIPTS, _SHARED_UNITS = ("follow-tags",), ("fleetctl-slots.service", "f
 
 _BEGIN, _ARCHIVE = "/opt/fleetctl/begin", "/opt/fleetctl/files.tar"
 _LOG_UNIT = "fleetctl-logs.service"
+_COMMENT_LINES = re.compile(r"^[ \t]*#(?!!).*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,9 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
 
     text = text_of(files, _commands(is_shared=is_shared, ships_logs=ships_logs))
     if len(text.encode()) > BYTES_MAX:
-        # As one file they compress to half of it; who reads it has less to see.
-        whole = (*files, begin_file(is_shared=is_shared, ships_logs=ships_logs))
+        # As one file without comments they compress to half of it; who reads it has less to see.
+        bare = boot_files(request, settings, region=region, secrets_path=secrets_path, is_bare=True)
+        whole = (*bare, begin_file(is_shared=is_shared, ships_logs=ships_logs))
         packed = BootFile(path=_ARCHIVE, permissions="0644", content=tar_of(whole).decode())
         text = text_of((packed,), (("tar", "-xf", _ARCHIVE, "-C", "/", "--no-same-owner"), (_BEGIN,)))
     if len(text.encode()) > BYTES_MAX:
@@ -89,11 +92,14 @@ def cloud_config(request: NodeRequest, settings: AwsSettings, *, region: str, se
     return text
 
 
-def boot_files(request: NodeRequest, settings: AwsSettings, *, region: str, secrets_path: str) -> tuple[BootFile, ...]:
-    """Return the scripts and units of an instance."""
+def boot_files(
+    request: NodeRequest, settings: AwsSettings, *, region: str, secrets_path: str, is_bare: bool = False
+) -> tuple[BootFile, ...]:
+    """Return the scripts and units of an instance; bare ones have no comments."""
     image, parts = _command(request, request.image or settings.image)
     logs_bucket, logs_prefix = logs_place(settings, request.owner, request.fleet)
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
+        "is_bare": is_bare,
         "fleet": request.fleet,
         "lane": request.lane,
         "image": image,
@@ -214,13 +220,19 @@ def _command(request: NodeRequest, image: str) -> tuple[str, tuple[str, ...]]:
     return image, ("--entrypoint", program, image, *arguments)
 
 
-def rendered(name: str, **values: object) -> str:
-    """Return a template of templates/aws with these values. Raises ConfigError."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+def rendered(name: str, *, is_bare: bool = False, **values: object) -> str:
+    """Return a template of templates/aws with these values; a bare one without the template's lines of comment. Raises ConfigError."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     path = resources.find("templates", f"aws/{name}.j2")
+
+    def load(name: str) -> str:
+        # Of the template alone: a value may have lines that look like comments.
+        text = (path.parent / name).read_text()
+        return _COMMENT_LINES.sub("", text) if is_bare else text
+
     environment = Environment(
-        loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=FunctionLoader(load), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True, autoescape=False,  # noqa: S701  # shell, units and YAML: every value is quoted by its filter
     )  # fmt: skip
     environment.filters |= {

@@ -134,6 +134,22 @@ def test_a_command_that_is_too_long_for_files_of_their_own_goes_in_one_that_comp
         cloud_config(node_request(port=8000, argv=("x", noise)), SETTINGS, region="us-east-1", secrets_path="")
 
 
+def test_only_a_templates_own_comments_are_left_out_where_room_is_short() -> None:
+    wordy = node_request(port=8000, argv=("/nonexistent/engine", "--chat-template", "one\n# two\n"))
+    whole, bare = (
+        {
+            each.path: each.content
+            for each in boot_files(wordy, SETTINGS, region="us-east-1", secrets_path="", is_bare=is_bare)
+        }
+        for is_bare in (False, True)
+    )
+    assert "\n# two\n" in bare["/opt/fleetctl/start-engine"]
+    assert all(text.startswith(("#!/", "[Unit]")) for text in bare.values())
+    comments = [line for text in bare.values() for line in text.splitlines()[1:] if line.startswith("#")]
+    assert comments == ["# two"]
+    assert whole.keys() == bare.keys()
+
+
 def test_what_a_shared_template_fetches_is_the_same_for_the_same_lane_and_begins_it(tmp_path: Path) -> None:
     files = boot_files(request("shared"), SETTINGS, region="us-east-1", secrets_path="")
     whole = (*files, begin_file(is_shared=True, ships_logs=True))

@@ -50,7 +50,8 @@ def logs(
     """
     site = site_of(ctx)
     earliest = site.clock.now() - timedelta(seconds=parse_duration_s(since)) if since else None
-    read = operation.log_of(site, chosen_fleet(site, fleet), name)
+    chosen = chosen_fleet(site, fleet)
+    read = operation.log_of(site, chosen, name)
     shown_max = operation.LINES_MAX if since else _LINES
     text, end = operation.last_lines(read, tail if tail is not None else shown_max)
     if earliest is not None:
@@ -58,6 +59,8 @@ def logs(
         if text and not has_times:
             Progress().caution(f"the log of {name} says no times; --since leaves all of it")
     write(printable(text.expandtabs(), keeps_lines=True))
+    if not end and (why := operation.why_silent(site, chosen, name)):
+        Progress().caution(printable(why))
     if follow:
         for piece in operation.follow(site, read, end, is_over=has_no_reader):
             write(printable(piece.expandtabs(), keeps_lines=True))

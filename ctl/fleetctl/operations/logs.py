@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import os_signals
 from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.model.replica import ReplicaState
 from fleetctl.operations.lookup import known_fleet
 from fleetctl.spelling import suggest
 
@@ -60,6 +61,14 @@ def log_of(site: Site, fleet: str, name: str) -> ReadLog:
     if not is_on_record and not (_REPLICA.fullmatch(name) and read(None, 1).text):
         _replica(site, fleet, name)
     return read
+
+
+def why_silent(site: Site, fleet: str, name: str) -> str:
+    """Return how a replica ended of whose log nothing is kept; empty: it is not on record as one that failed."""
+    record = next((each for each in site.store.replicas(fleet) if each.id == name), None)
+    if record is None or record.state is not ReplicaState.FAILED:
+        return ""
+    return f"nothing is kept of what {name} wrote; {record.reason}"
 
 
 def last_lines(read: ReadLog, count: int) -> tuple[str, int]:

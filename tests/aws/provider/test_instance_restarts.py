@@ -45,9 +45,15 @@ def test_one_that_was_started_since_or_that_starts_is_left_at_it(tmp_path, unit,
     assert ran(tmp_path, unit=unit, started=NOW - timedelta(seconds=age_s)) == (0, [], "")
 
 
-def test_one_that_was_given_up_or_that_docker_cannot_end_is_said(tmp_path):
-    status, done, errors = ran(tmp_path, unit="failed", started=NOW)
-    assert (status, done, "its unit is failed" in errors) == (1, [], True)
+def test_one_that_was_given_up_is_started_once_systemd_has_forgotten_that(tmp_path):
+    status, done, _ = ran(tmp_path, unit="failed", started=NOW)
+    unit = "fleetctl-engine@2.service"
+    assert (status, done) == (0, [f"systemctl reset-failed {unit}", f"systemctl start --no-block {unit}"])
+
+
+def test_one_that_was_stopped_is_said(tmp_path):
+    status, done, errors = ran(tmp_path, unit="inactive", started=NOW)
+    assert (status, done, "its unit is inactive" in errors) == (1, [], True)
 
 
 def test_a_container_that_does_not_end_is_said(tmp_path):
