@@ -20,6 +20,7 @@ from fleetctl.engine_kit.flags import gpu_errors
 from fleetctl.engine_kit.priorities import with_priorities
 from fleetctl.engine_kit.serving import with_serving
 from fleetctl.errors import (
+    BudgetExceededError,
     ConfigError,
     FleetctlError,
     InfeasiblePlanError,
@@ -135,11 +136,10 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
     if not is_for_files:
         errors += [*keyring_errors(profile), *tls_errors(profile, site.clock.now())]
     plan: Plan | None = None
-    left_out: tuple[str, ...] = ()
+    sold: OfferList | None = None
     try:
         head_usd_per_hour, caution = await _head_price(site, profile)
         sold = await (_sold_now if is_live_only else sold_or_listed)(site, profile)
-        left_out = sold.cautions if sold.is_live else ()
         inputs = await _inputs(site, profile, catalogue, head_usd_per_hour, sold.offerings)
         if sizing is Sizing.FULL:
             searched = search_fleet(profile, **inputs, solve=solve, accepts_risk=accepts_risk)
@@ -157,7 +157,7 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
         plan = replace(plan, cautions=(*plan.cautions, *sold.cautions, *filter(None, [caution]), *builds))
     except FleetctlError as error:
         known = {each.message for each in errors}  # a model or a provider that is not there stops the sizing too
-        errors += [_with_left_out(part, left_out) for part in error.parts if part.message not in known]
+        errors += [_with_cautions(part, sold) for part in error.parts if part.message not in known]
     if errors or plan is None:
         return Planning(plan=None, errors=tuple(errors))
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
@@ -165,10 +165,16 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
     return Planning(plan=None if refused else plan, errors=refused)
 
 
-def _with_left_out(error: FleetctlError, left_out: tuple[str, ...]) -> FleetctlError:
-    """Return an error whose hint says what capacity there is of which no replica can have any, where no plan was found."""
-    if isinstance(error, InfeasiblePlanError):
-        error.hint = "; ".join(filter(None, [error.hint, *left_out]))
+def _with_cautions(error: FleetctlError, sold: OfferList | None) -> FleetctlError:
+    """Return an error whose hint says what is to be known of the offers by which no plan was found.
+
+    That is capacity of which no replica can have any; and that a packaged list stood in for the provider, by whose own
+    offers there may well be a plan, or one within the cap.
+    """
+    is_by_list = sold is not None and not sold.is_live
+    is_its_doing = isinstance(error, InfeasiblePlanError) or (is_by_list and isinstance(error, BudgetExceededError))
+    if sold is not None and is_its_doing:
+        error.hint = "; ".join(filter(None, [error.hint, *sold.cautions]))
     return error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.main import main
@@ -71,3 +72,36 @@ def test_without_credentials_a_plan_is_made_by_the_packaged_list_and_nothing_is_
     assert main(["up", str(file), "-y", "--no-proof"]) == 13
     assert "no AWS credentials" in capsys.readouterr().err
     assert rented.cloud.calls() == []
+
+
+def test_with_a_session_that_is_over_whoever_plans_by_the_packaged_list_says_so_with_the_remedy(
+    rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    file = tmp_path / "mine.yaml"
+    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
+    # As EC2 words it, and longer than a line has room for.
+    over = "Request has expired." + " The security token included in the request is expired" * 4
+    for service in ("ec2", "pricing", "sts", "ssm", "iam", "sqs"):
+        rented.cloud.fault("error", service=service, action="*", code="ExpiredToken", message=over, times=None)
+
+    def says(*words: str, code: int) -> str:
+        capsys.readouterr()
+        assert main([*words, str(file), *(["--no-proof"] if words[0] in ("plan", "up") else [])]) == code
+        captured = capsys.readouterr()
+        return f"{captured.out}\n{captured.err}"
+
+    for shown in (says("plan", code=0), says("offers", code=0)):
+        assert "the packaged list of July 2026" in shown
+        assert "(ExpiredToken)" in shown
+        assert "aws sso login" in shown
+    assert "ExpiredToken" in says("up", "-y", code=13)
+
+    # With the list's prices no plan is within the cap: that, too, is said to be by the list.
+    file.write_text(re.sub(r"max_cost_per_hour: \S+?([,}])", r"max_cost_per_hour: $0.50\1", file.read_text()))
+    for words, code in ((("plan",), 6), (("validate",), 6), (("doctor",), 1)):
+        shown = says(*words, code=code)
+        assert "max_cost_per_hour" in shown
+        assert "planned by the packaged list of July 2026" in shown
+        assert "(ExpiredToken)" in shown
