@@ -64,6 +64,8 @@ _LINKED_ROLES = {
     "EC2 Spot Fleet": "spotfleet.amazonaws.com", "EC2 Fleet": "ec2fleet.amazonaws.com",
 }  # fmt: skip
 _SPOT_ROLE = "spot.amazonaws.com"
+_LINKED_ROLE_COMMAND = "once in this account: aws iam create-service-linked-role --aws-service-name"
+SPOT_ROLE_COMMAND = f"{_LINKED_ROLE_COMMAND} {_SPOT_ROLE}"
 _FAMILY = re.compile(r"(?P<family>[a-z]+)(?P<generation>\d*)")
 _QUOTA_HINT = "ask for more in Service Quotas, or allow other GPUs, zones or markets in the profile's capacity"
 # Who calls is not known by these, whatever rights it has.
@@ -188,7 +190,7 @@ def _of_linked_role(text: str) -> ProviderError:
     """Return the error of an account without a service-linked role: spot's closes that market alone, any other stops orders."""
     match = _LINKED_ROLE.search(text)
     service = _LINKED_ROLES.get(((match["of"] if match else "") or "").strip(), _SPOT_ROLE)
-    command = f"once in this account: aws iam create-service-linked-role --aws-service-name {service}"
+    command = f"{_LINKED_ROLE_COMMAND} {service}"
     if service != _SPOT_ROLE:
         return CredentialsError(text, hint=command)
     return CapacityError(text, market="spot", hint=f"{command}; until then only on-demand instances are ordered")

@@ -16,6 +16,7 @@ from fleetctl_aws.prices import read_prices
 from fleetctl_aws.rights import dry_runs
 from fleetctl_aws.settings import AMI, PROFILE
 from fleetctl_aws.shared_policy import BY_TAG
+from fleetctl_aws.spot_role import spot_role_findings
 from fleetctl_aws.weights import weights_findings
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ async def judge(
         findings += await _quotas(connection, nodes)
         findings.append(await _prices(connection, nodes, now))
         findings += await weights_findings(connection, settings, nodes)
+        findings += await spot_role_findings(connection, nodes)
     return tuple(findings)
 
 

@@ -23,7 +23,7 @@ RIGHTS = frozenset(
         "ec2:TerminateInstances",
         "ecr:DescribeImages",
         "events:DeleteRule", "events:PutRule", "events:PutTargets", "events:RemoveTargets", "events:TagResource",
-        "iam:GetInstanceProfile", "iam:PassRole",
+        "iam:GetInstanceProfile", "iam:GetRole", "iam:PassRole",
         "pricing:GetProducts",
         "servicequotas:GetServiceQuota",
         "sqs:CreateQueue", "sqs:DeleteMessage", "sqs:DeleteQueue", "sqs:GetQueueAttributes", "sqs:GetQueueUrl",

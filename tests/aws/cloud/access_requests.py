@@ -99,7 +99,9 @@ def _tagging(call: AwsCall) -> Iterator[AccessRequest]:
 
 def _of_iam(call: AwsCall) -> Iterator[AccessRequest]:
     name = call.parameters.get("InstanceProfileName", "*")
-    yield AccessRequest(action=f"iam:{call.action}", resource=_arn("iam", f"instance-profile/{name}"))
+    role = call.parameters.get("RoleName")
+    what = f"role/{role}" if role else f"instance-profile/{name}"
+    yield AccessRequest(action=f"iam:{call.action}", resource=_arn("iam", what))
 
 
 def _of_s3(call: AwsCall) -> Iterator[AccessRequest]:

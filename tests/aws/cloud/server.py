@@ -16,11 +16,12 @@ os.environ["MOTO_ENABLE_AMI_VALIDATION"] = "1"
 import moto.ec2.urls
 from moto.ec2.models.subnets import Subnet
 from moto.ec2.models.vpcs import VPCBackend
+from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from fleetctl.clock import SYSTEM_CLOCK
-from tests.aws.cloud.account import CloudAccount
+from tests.aws.cloud.account import ACCOUNT, CloudAccount
 from tests.aws.cloud.admin import AdminPages
 from tests.aws.cloud.commands import InstanceCommands
 from tests.aws.cloud.faults import FaultRules
@@ -96,6 +97,7 @@ def make_cloud(
     if network is not None:
         host = "0.0.0.0"  # noqa: S104  # the instances' side and loopback
         _place_default_vpc(network.cidr)
+    _make_spot_role()
     ListingResponses.account = account
     moto.ec2.urls.url_paths["{0}/"] = ListingResponses.dispatch
     facts: dict[str, Any] = {"images": {region: publish_images(region) for region in regions}, "regions": list(regions)}
@@ -121,6 +123,14 @@ def make_cloud(
         admin.add("POST", "console", lambda wanted: machines.console(wanted["instance_id"]))
     threading.Thread(target=_advance, args=(account,), daemon=True, name="due-changes").start()
     return server
+
+
+def _make_spot_role() -> None:
+    """Have the role there that an account has since its first order of spot; a test may delete it."""
+    iam_backends[ACCOUNT]["aws"].create_role(
+        "AWSServiceRoleForEC2Spot", "{}", "/aws-service-role/spot.amazonaws.com/", permissions_boundary=None,
+        description="", tags=[], max_session_duration="3600",
+    )  # fmt: skip
 
 
 def _network(*, loopback: bool) -> InstanceNetwork:
