@@ -228,7 +228,7 @@ def rendered(name: str, *, is_bare: bool = False, **values: object) -> str:
 
     def load(name: str) -> str:
         # Of the template alone: a value may have lines that look like comments.
-        text = (path.parent / name).read_text()
+        text = (path.parent / name).read_text(encoding="utf-8")
         return _COMMENT_LINES.sub("", text) if is_bare else text
 
     environment = Environment(

@@ -148,6 +148,9 @@ def test_only_a_templates_own_comments_are_left_out_where_room_is_short() -> Non
     comments = [line for text in bare.values() for line in text.splitlines()[1:] if line.startswith("#")]
     assert comments == ["# two"]
     assert whole.keys() == bare.keys()
+    for path, text in bare.items():
+        if text.startswith("#!/usr/bin/env python3"):
+            compile(text, path, "exec")
 
 
 def test_what_a_shared_template_fetches_is_the_same_for_the_same_lane_and_begins_it(tmp_path: Path) -> None:
