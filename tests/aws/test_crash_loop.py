@@ -85,7 +85,27 @@ def test_an_engine_that_keeps_ending_is_named_and_replaced_in_its_slot_and_its_n
     cloud.until(lambda: len(replicas(home, "ready")) == 2, "another serves in its stead", seconds=90)
     again = next(each for each in replicas(home, "ready") if each.id != first.id)
     assert (again.node_id, again.gpu_indices) == (failed.node_id, failed.gpu_indices)
-    assert engine_on(cloud, first.port, but=0).pid == engine.pid  # type: ignore[union-attr]  # it runs
+    assert engine.is_running()
     assert caller(port)()
     assert [each["id"] for each in cloud.instances()] == [first.machine_id]
     assert len(live_replicas(home.status(FLEET))) == 2
+
+
+def test_one_that_has_served_and_keeps_ending_is_replaced_as_soon_as_its_machine_gives_it_up(
+    home: Home, cloud: Cloud
+) -> None:
+    profile = home.root / f"{FLEET}.yaml"
+    profile.write_text(PROFILE.replace("PORT", str(free_port())))
+    home.fleetctl("up", str(profile), "--yes", timeout_s=120)
+    cloud.until(lambda: len(replicas(home, "ready")) == 2, "both serve", seconds=60)
+    first, second = sorted(replicas(home, "ready"), key=lambda record: record.port)
+    broken = break_slot(cloud, 1)
+    engine = engine_on(cloud, second.port)
+    assert engine is not None
+    engine.kill()
+    cloud.until(lambda: replicas(home, "failed"), "it is given up", seconds=60)
+    (failed,) = replicas(home, "failed")
+    assert (failed.id, CAUSE in failed.reason) == (second.id, True)
+    broken.unlink()
+    cloud.until(lambda: len(replicas(home, "ready")) == 2, "another serves in its stead", seconds=60)
+    assert {each.node_id for each in replicas(home, "ready")} == {first.node_id, second.node_id}
