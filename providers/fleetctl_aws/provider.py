@@ -216,7 +216,7 @@ class AwsProvider:
 
     @cached_property
     def _slots(self) -> Slots:
-        return Slots(self._connection, self._clock, self._notices)
+        return Slots(self._connection, self._clock, given_up=self._notices.given_up)
 
     @cached_property
     def _notices(self) -> InstanceNotices:

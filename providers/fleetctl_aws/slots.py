@@ -18,13 +18,15 @@ from fleetctl_aws.faults import NoSuchResourceError
 from fleetctl_aws.instances import STOPPED, instances_in, node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fleetctl.clock import Clock
     from fleetctl.model.node import Node, NodeRequest
     from fleetctl_aws.connection import AwsConnection
     from fleetctl_aws.given_up import GivenUp
-    from fleetctl_aws.instance_notices import InstanceNotices
+
+    # Of an owner's fleet and an instance, by slot: the engines that it starts no more.
+    GivenUpOf = Callable[[str, str, str], Mapping[int, GivenUp]]
 
 Object = dict[str, Any]
 _LIVING = ("pending", "running")
@@ -113,10 +115,10 @@ def parse_node_id(text: str) -> tuple[str, int]:
 class Slots:
     """Places replicas on running instances, and takes them off."""
 
-    def __init__(self, connection: AwsConnection, clock: Clock, notices: InstanceNotices) -> None:
+    def __init__(self, connection: AwsConnection, clock: Clock, *, given_up: GivenUpOf) -> None:
         self._connection = connection
         self._clock = clock
-        self._notices = notices
+        self._given_up = given_up
         # What this process has written and listings may not show yet: instance -> slot -> whether it was given or taken.
         self._written: dict[str, dict[int, Slot]] = {}
 
@@ -185,7 +187,7 @@ class Slots:
         held = next((slot for slot in slots_of(instance) if slot.number == number and slot.token), None)
         if held is None or held.token == request.token:
             return
-        given_up = self._notices.given_up(request.owner, request.fleet, request.machine_id)
+        given_up = self._given_up(request.owner, request.fleet, request.machine_id)
         if not held.is_over(self._clock.now(), given_up.get(number)):
             raise ProviderError(f"GPUs {request.gpu_indices} of {what} are not free yet", hint="it is tried again")
 
