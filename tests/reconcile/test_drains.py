@@ -119,10 +119,11 @@ def test_a_drain_taken_back_puts_the_replica_back_into_rotation():
     [
         {"record_drain_code": ReasonCode.REPLICA_EXCESS},
         {"healthy": False},
+        {"consecutive_failures": 3},  # it would be taken out of rotation again by the next decision
         {"notice_deadline": at(3700.0)},
         {"node": None},
     ],
-    ids=["another reason", "unhealthy", "its node is taken", "its node is not shown"],
+    ids=["another reason", "unhealthy", "requests fail there", "its node is taken", "its node is not shown"],
 )
 def test_one_that_may_not_serve_goes_on_draining(changes):
     decision = decide(one_lane(overrides=UNDRAINED), observation(draining(**changes), observed("r2")), SETTLED)

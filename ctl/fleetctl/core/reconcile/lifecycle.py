@@ -336,7 +336,7 @@ def _draining(replica: ObservedReplica, context: ReconcileContext) -> ReplicaSte
 
 def _comes_back(replica: ObservedReplica, context: ReconcileContext) -> ReplicaStep | None:
     """Return the way back into rotation of one that drains, at once or by a restart. None: it leaves."""
-    way_back = returned(replica, context)
+    way_back = returned(replica, context) if _unhealthy_reason(replica, context) is None else None
     return way_back or (restarted_after_drain(replica, context) if _is_drained(replica, context) else None)
 
 
