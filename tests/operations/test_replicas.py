@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.errors import ConfigError, NotFoundError
+from fleetctl.errors import ConfigError, NotFoundError, ProviderError
 from fleetctl.model.catalogue import Market
 from fleetctl.model.replica import Replica, ReplicaState
 from fleetctl.operations import interrupting, replicas
+from fleetctl.operations.interrupting import NodeSelection
 from fleetctl.testing import samples
 
 if TYPE_CHECKING:
@@ -69,3 +70,20 @@ def test_a_spot_node_is_given_notice_and_the_controller_is_woken(controlled, sit
     assert [(e.action, e.reason) for e in store.journal("demo")] == [("interrupt", "a drill, with 30s notice")]
     assert [call.subject for call in fakes.provider.calls if call.name == "interrupt"] == [node.id]
     assert host.calls["wake", "demo"] == 1
+
+
+def test_of_several_nodes_those_that_can_be_are_interrupted_and_the_others_are_named(
+    controlled, site, store, host, fakes
+):
+    request = samples.node_request(market=Market.SPOT)
+    (created,) = asyncio.run(fakes.provider.create((request,), resolve_secrets=dict))
+    a_replica(store, "r1", market=Market.SPOT, node_id="node-that-has-gone")
+    a_replica(store, "r2", market=Market.SPOT, node_id=created.node.id)
+    with pytest.raises(ProviderError, match=r"1 of 2 are not interrupted: r1: ") as caught:
+        interrupting.interrupt_all(site, "demo", NodeSelection(), notice_s=30)
+    assert caught.value.hint == "the others are"
+    noticed = asyncio.run(fakes.provider.describe(request.token, owner=request.owner))
+    assert noticed.notice is not None
+    assert host.calls["wake", "demo"] == 1
+    with pytest.raises(ProviderError, match="node-that-has-gone"):
+        interrupting.interrupt(site, "demo", "r1", notice_s=30)

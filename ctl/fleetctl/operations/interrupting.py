@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl import os_signals
 from fleetctl.core.drains import NODE, ZONE, targets_of
-from fleetctl.errors import ConfigError, NotFoundError, UnavailableError
+from fleetctl.errors import ConfigError, FleetctlError, NotFoundError, ProviderError, UnavailableError
 from fleetctl.model.catalogue import Market, OfferingKey
 from fleetctl.model.subject import Subject
 from fleetctl.operations.audit import audited
@@ -83,7 +83,10 @@ def interrupt_all(  # noqa: PLR0913  # what may be said of a drill, each named
     force: bool = False,
     dry_run: bool = False,
 ) -> tuple[Replica, ...]:
-    """Interrupt every spot node that is meant, at once; return its replicas. Raises as `interrupt`."""
+    """Interrupt every spot node that is meant, at once; return its replicas.
+
+    Raises as `interrupt`; where a provider refuses some of several, the others are interrupted all the same.
+    """
     with audited(site, "interrupt", fleet=fleet, dry_run=dry_run) as attempt:
         desired = running_fleet(site, fleet)
         found = _interruptible(site, fleet, selection)
@@ -96,8 +99,9 @@ def interrupt_all(  # noqa: PLR0913  # what may be said of a drill, each named
         for replica in found:
             journal_command(site, fleet, subject=Subject.replica(replica.id), action="interrupt", reason=reason)
             attempt.note(f"replica/{replica.id} of {replica.lane}: interrupted, {reason}")
-        os_signals.run(_take(interruptions, found, notice_s))
+        failures = os_signals.run(_take(interruptions, found, notice_s))
         wake_controller(site, fleet)
+        _refuse_failed(failures, len(found))
     return found
 
 
@@ -113,10 +117,33 @@ def loss_by_interruption(site: Site, fleet: str, selection: NodeSelection) -> Fl
     )
 
 
-async def _take(interruptions: Interruptions, found: tuple[Replica, ...], notice_s: float) -> None:
+async def _take(
+    interruptions: Interruptions, found: tuple[Replica, ...], notice_s: float
+) -> dict[str, FleetctlError]:  # fmt: skip
+    """Interrupt each, whatever becomes of the others; return why replicas were not, by their ids."""
+    failures: dict[str, FleetctlError] = {}
+
+    async def take(replica: Replica) -> None:
+        try:
+            await interruptions.interrupt(replica.node_id, notice_s=notice_s)
+        except FleetctlError as exc:
+            failures[replica.id] = exc
+
     async with asyncio.TaskGroup() as group:
         for replica in found:
-            group.create_task(interruptions.interrupt(replica.node_id, notice_s=notice_s))
+            group.create_task(take(replica))
+    return failures
+
+
+def _refuse_failed(failures: dict[str, FleetctlError], count: int) -> None:
+    """Raise what kept the one replica from being interrupted, or ProviderError for those of several."""
+    if count == 1:
+        for exc in failures.values():
+            raise exc
+    if failures:
+        which = "; ".join(f"{name}: {exc.message}" for name, exc in sorted(failures.items()))
+        hint = "the others are" if len(failures) < count else "nothing is interrupted"
+        raise ProviderError(f"{len(failures)} of {count} are not interrupted: {which}", hint=hint)
 
 
 def _interruptions_of(site: Site, desired: Desired) -> Interruptions:
