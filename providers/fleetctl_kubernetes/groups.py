@@ -13,6 +13,7 @@ from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.preflight import Finding, Verdict
 from fleetctl_kubernetes import group_members as members
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
+from fleetctl_kubernetes.orders import asked_end
 from fleetctl_kubernetes.reviews import may
 from fleetctl_kubernetes.settings import MANAGER, fleet_labels, selector
 
@@ -123,7 +124,7 @@ class ReplicaGroups:
         return found
 
     async def stop(self, group: Object, *, grace_s: int) -> None:
-        """Remember that it was stopped and delete it whole.
+        """Remember that it was stopped, or taken by a drill, and delete it whole.
 
         The garbage collector tells its pods to end, with their own grace; each listing from here makes it this one.
         """
@@ -131,10 +132,17 @@ class ReplicaGroups:
         while len(self._graces) > _STOPPING_MAX:
             del self._graces[next(iter(self._graces))]
         pods = await self.pods_of(group["metadata"]["name"])
-        record = members.end_record(group, pods, reason=members.STOPPED, now=self._clock.now())
-        await self._records.note(record)
+        now = self._clock.now()
+        await self._records.note(members.end_record(group, pods, reason=asked_end(pods, now), now=now))
         self._first.pop(group["metadata"]["name"], None)
         await self._delete(group)
+
+    async def take(self, name: str, pods: Iterable[Object], *, grace_s: int) -> None:
+        """End a group that a drill has been announced for; again at every look, until its pods are told to end so soon."""
+        group = await self.find(name)
+        if group is not None and "deletionTimestamp" not in group["metadata"]:
+            await self.stop(group, grace_s=grace_s)
+        await asyncio.gather(*(self._hasten(pod, grace_s) for pod in pods))
 
     def made(self, group: Object) -> Node:
         """Return the node of a group that was made just now."""

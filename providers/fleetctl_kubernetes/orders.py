@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fleetctl import codec
-from fleetctl.errors import ProviderError
+from fleetctl.errors import ConfigError, ProviderError
 from fleetctl.model.boot import LOADING, BootStep
 from fleetctl.model.catalogue import Market
 from fleetctl.model.node import BootProgress, Node, NodeState, Notice, NoticeKind
 from fleetctl.printable import shortened
 from fleetctl_kubernetes.pod_ends import exit_reason, is_preempted, pod_end, taken_by, taker_of, terminated
-from fleetctl_kubernetes.settings import ORDER, ORDER_VARIABLE, pod_name
+from fleetctl_kubernetes.settings import INTERRUPTION, ORDER, ORDER_VARIABLE, pod_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fleetctl.model.node import NodeRequest
 
 Object = dict[str, Any]
-STOPPED = "stopped"
+STOPPED, INTERRUPTED = "stopped", "interrupted"  # exit reasons of ends that were asked for
+ENDED = ("Failed", "Succeeded")  # phases, of pods that have ended by themselves
 _TEXT_MAX = 600  # the scheduler counts its machines by what keeps a pod off them
 _NOT_YET = {"ContainerCreating", "PodInitializing"}  # the usual beginning, no reason to worry
 
@@ -66,6 +67,22 @@ class EndRecord:
         )  # fmt: skip
 
 
+def check_request(request: NodeRequest) -> None:
+    """Raise ProviderError or ConfigError for an order that no pod can be made for."""
+    if request.node_count > 1 and not request.member_argv:
+        raise ProviderError(
+            f"{request.replica_id} spans {request.node_count} nodes, and its engine has no command for the others",
+            hint="leave launch.pipeline_parallel out of the profile",
+        )
+    if not request.argv:
+        raise ConfigError(f"{request.replica_id} has no command", hint="this is a bug in fleetctl; please report it")
+
+
+def token_taken(request: NodeRequest, other: str) -> ProviderError:
+    """Return what is wrong with an order whose token another replica has."""
+    return ProviderError(f"token {request.token} belongs to {other}, not to {request.replica_id}")
+
+
 def order_in(pod: Object) -> PodOrder:
     """Return the order of a pod of ours. Raises ProviderError where it has none that can be read."""
     try:
@@ -96,6 +113,38 @@ def _order(text: str) -> PodOrder:
     return codec.decode(PodOrder, text.encode())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionMark:
+    """What is kept of a drill in its pod's annotation."""
+
+    deadline: datetime  # when the pod is taken
+    uid: str  # of the pod that is meant: one that is made with the same annotations, as from a backup, is not
+
+
+def interrupted_at(pod: Object) -> datetime | None:
+    """Return when a pod of ours is taken for a drill; None: it stays. Only spot pods are, whoever wrote the mark."""
+    text = (pod["metadata"].get("annotations") or {}).get(INTERRUPTION)
+    if text is None:
+        return None
+    try:
+        mark = codec.decode(InterruptionMark, text.encode())
+        is_meant = mark.uid == pod["metadata"]["uid"] and order_in(pod).market is Market.SPOT
+    except (msgspec.DecodeError, ProviderError):
+        return None
+    return mark.deadline if is_meant else None
+
+
+def is_due(pod: Object, now: datetime) -> bool:
+    """Whether a drill takes a pod now, its notice being over; one that has ended by itself is not taken."""
+    deadline = interrupted_at(pod)
+    return deadline is not None and deadline <= now and pod.get("status", {}).get("phase") not in ENDED
+
+
+def asked_end(pods: Iterable[Object], now: datetime) -> str:
+    """Return the exit reason of a replica's pods that we end now."""
+    return INTERRUPTED if any(is_due(pod, now) for pod in pods) else STOPPED
+
+
 def node_of(
     pod: Object,
     *,
@@ -122,7 +171,7 @@ def node_of(
             return gone_node(pod)
         return replace(node, exit_reason=exit_reason(pod), taken_by=taken_by(pod), log_tail=_last_words(pod))
     notice = _deletion(pod, takers) if record is None else None
-    node = replace(node, notice=notice or notices.get(machine))
+    node = replace(node, notice=_with_drill(pod, notice or notices.get(machine)))
     if node.state is NodeState.STARTING:
         return replace(node, pending_reason=_pending(status), boot=_boot(pod))
     return replace(node, boot=_boot(pod)) if node.state is NodeState.RUNNING else node
@@ -165,7 +214,7 @@ def node_of_order(order: PodOrder, created_at: datetime) -> Node:
 
 def _state(pod: Object) -> NodeState:
     phase = pod.get("status", {}).get("phase", "Pending")
-    if phase in ("Failed", "Succeeded"):
+    if phase in ENDED:
         return NodeState.GONE
     if "deletionTimestamp" in pod["metadata"]:
         return NodeState.STOPPING
@@ -181,6 +230,14 @@ def _deletion(pod: Object, takers: Mapping[str, str]) -> Notice | None:
         taker = takers.get(pod["spec"].get("nodeName", ""), "a pod of higher priority")
         return Notice(kind=NoticeKind.PREEMPTION, deadline=deadline, is_certain=True, taker=taker)
     return Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True, taken_by=taken_by(pod))
+
+
+def _with_drill(pod: Object, known: Notice | None) -> Notice | None:
+    """Return a pod's notice: what is said of it and of its machine, unless a drill takes it sooner."""
+    deadline = interrupted_at(pod)
+    if deadline is None or (known is not None and known.takes_node and (known.deadline or deadline) <= deadline):
+        return known
+    return Notice(kind=NoticeKind.INTERRUPTION, deadline=deadline, is_certain=True)
 
 
 def _pending(status: Object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.errors import AmbiguousOutcomeError, ConfigError, CredentialsError, FleetctlError, ProviderError
+from fleetctl.errors import AmbiguousOutcomeError, CredentialsError, FleetctlError
 from fleetctl.model.node import CreateResult, NodeListing, NodeState, ProviderPace
 from fleetctl.ports.provider import ListenAddress, ProviderCapabilities
 from fleetctl_kubernetes import manifest
@@ -19,11 +19,12 @@ from fleetctl_kubernetes.events import PodEvents
 from fleetctl_kubernetes.group_members import group_of, set_of
 from fleetctl_kubernetes.groups import ReplicaGroups
 from fleetctl_kubernetes.identity import PodIdentities, has_labels, is_made_by_us
+from fleetctl_kubernetes.interruptions import PodInterruptions
 from fleetctl_kubernetes.lane_objects import LaneObjects
 from fleetctl_kubernetes.lane_order import in_lane_order
 from fleetctl_kubernetes.offer_list import ClusterOffers
 from fleetctl_kubernetes.offered_nodes import OfferedNodes
-from fleetctl_kubernetes.orders import node_of, order_in
+from fleetctl_kubernetes.orders import check_request, node_of, order_in, token_taken
 from fleetctl_kubernetes.pod_logs import PodLogs
 from fleetctl_kubernetes.preemptions import takers_of
 from fleetctl_kubernetes.priorities import PriorityClasses
@@ -88,6 +89,9 @@ class KubernetesProvider:
         offered = OfferedNodes()
         self._events = PodEvents(self._connection, self._records, self._identities, self._clock, offered)
         self._logs = PodLogs(self._connection)
+        self._interruptions = PodInterruptions(
+            self._connection, self._records, self._groups, self._clock, self._identities.warnings
+        )
         self._cordoned = ""  # which machines took nothing new when they were last looked at
         self._pruned_s: dict[tuple[str, str], float] = {}
         self.pace = ProviderPace(
@@ -98,6 +102,7 @@ class KubernetesProvider:
             batch_max=_BATCH_MAX, node_groups=True, events=self._events, shared=self, preflight=self, settings=self,
             logs=self._logs, places=AuthorityPlaces(self._connection), variables=VARIABLES,
             offer_lists=self._offers, left_out=self._offers, targets=self._lanes, offering_events=offered,
+            interruptions=self._interruptions,
         )  # fmt: skip
 
     def configured(self, given: Mapping[str, SettingValue]) -> KubernetesProvider:
@@ -143,7 +148,7 @@ class KubernetesProvider:
             self._groups.of_fleet(owner, fleet),
         )
         self._logs.note_pods(owner, fleet, listing["items"])
-        is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
+        is_keeper = self._keeps(owner, fleet)
         is_edited = is_keeper and not has_labels(anchor, labels)
         if is_edited and (mended := await self._records.reclaimed(owner, fleet, listing["items"])) is not None:
             anchor = mended
@@ -170,6 +175,7 @@ class KubernetesProvider:
         there = {node.id for node in nodes}
         nodes += [record.node() for name, record in ended.items() if name not in there]
         if is_keeper:
+            await self._interruptions.carry_out((owner, fleet), pods.values())
             self._lanes.note_cordoned(owner, fleet, pods.values(), self._cordoned)
             await self._lanes.keep(owner, fleet, anchor=anchor, pods=pods.values())
         await self._prune(owner, fleet, ended, there)
@@ -183,9 +189,15 @@ class KubernetesProvider:
         name = pod_name(owner, token)
         pod = await self._pod(name)
         if pod is not None and is_made_by_us(pod) and (order := order_in(pod)).owner == owner:
+            if self._keeps(owner, order.fleet):
+                await self._interruptions.carry_out((owner, order.fleet), (pod,))
             ended = ended_in(await self._records.anchor(owner, order.fleet))
             return node_of(pod, record=ended.get(name), notices=await self._notices((owner, order.fleet)))
         return await self._group(name, owner) or await self._recorded(name, owner)
+
+    def _keeps(self, owner: str, fleet: str) -> bool:
+        """Whether this process is a fleet's controller: it has created pods of it, or watches them."""
+        return (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
 
     async def _group(self, name: str, owner: str) -> Node | None:
         """Return a replica over several nodes; None: there is none of this name."""
@@ -195,7 +207,9 @@ class KubernetesProvider:
             return None
         fleet = order_in(of_owner[0]).fleet
         ended = ended_in(await self._records.anchor(owner, fleet))
-        is_keeper = (owner, fleet) in self._kept or self._events.is_watching(owner, fleet)
+        is_keeper = self._keeps(owner, fleet)
+        if is_keeper:
+            await self._interruptions.carry_out((owner, fleet), pods)
         (node,) = await self._groups.nodes(
             {name: group} if group is not None else {}, pods,
             ended=ended, notices=await self._notices((owner, fleet)), is_keeper=is_keeper,
@@ -264,14 +278,14 @@ class KubernetesProvider:
 
     async def _made(self, request: NodeRequest, anchor: Object, resolve_secrets: ResolveSecrets) -> Node:
         """Return the one node of a request. Raises ProviderError, and ConfigError for secrets that lead nowhere."""
-        _check(request)
+        check_request(request)
         name = pod_name(request.owner, request.token)
         record = ended_in(anchor).get(name)
         resolved = resolve_secrets(request.env)
         secrets = tuple(sorted(key for key, value in resolved.items() if value != request.env.get(key)))
         if record is not None:
             if not record.order.belongs_to(request):
-                raise _taken(request, record.order.replica_id)
+                raise token_taken(request, record.order.replica_id)
             pod = await self._pod(name)
             if pod is None:
                 return await self._group(name, request.owner) or record.node()
@@ -287,7 +301,7 @@ class KubernetesProvider:
         else:
             pod = await self._posted_in_class(request, name, body)
         if not order_in(pod).belongs_to(request):
-            raise _taken(request, order_in(pod).replica_id)
+            raise token_taken(request, order_in(pod).replica_id)
         if secrets:
             await self._keep_secret(manifest.secret_of(request, {key: resolved[key] for key in secrets}, pod))
         return self._groups.made(pod) if request.node_count > 1 else node_of(pod, record=None, notices={})
@@ -377,20 +391,6 @@ class KubernetesProvider:
         return await asyncio.to_thread(lambda: self._connection.namespace)
 
 
-def _check(request: NodeRequest) -> None:
-    if request.node_count > 1 and not request.member_argv:
-        raise ProviderError(
-            f"{request.replica_id} spans {request.node_count} nodes, and its engine has no command for the others",
-            hint="leave launch.pipeline_parallel out of the profile",
-        )
-    if not request.argv:
-        raise ConfigError(f"{request.replica_id} has no command", hint="this is a bug in fleetctl; please report it")
-
-
 def _unsent(exc: NoAnswerError) -> AmbiguousOutcomeError:
     """Return what has the order sent again by the same token: an API server that is away is no failed start of an engine."""
     return AmbiguousOutcomeError(exc.message, hint=exc.hint)
-
-
-def _taken(request: NodeRequest, other: str) -> ProviderError:
-    return ProviderError(f"token {request.token} belongs to {other}, not to {request.replica_id}")

@@ -15,7 +15,7 @@ from fleetctl import codec
 from fleetctl.errors import ProviderError
 from fleetctl.model.shared import SharedResource
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
-from fleetctl_kubernetes.orders import STOPPED, EndRecord, instant, order_in
+from fleetctl_kubernetes.orders import EndRecord, asked_end, instant, order_in
 from fleetctl_kubernetes.pod_ends import exit_reason
 from fleetctl_kubernetes.settings import MANAGED_BY, MANAGER, OWNER, fleet_labels, fleet_name, label_value, pod_name
 
@@ -142,14 +142,14 @@ class FleetRecords:
         return found
 
     async def note_stopped(self, pod: Object) -> None:
-        """Remember a pod that is about to be deleted by us; what it ended with by itself is kept."""
-        order = order_in(pod)
+        """Remember a pod that is about to be deleted by us; what it ended with by itself, or by a drill, is kept."""
+        order, now = order_in(pod), self._clock.now()
         record = EndRecord(
             order=order,
             host=pod.get("status", {}).get("podIP", ""),
             created_at=instant(pod["metadata"]["creationTimestamp"]),
-            ended_at=self._clock.now(),
-            exit_reason=exit_reason(pod) or STOPPED,
+            ended_at=now,
+            exit_reason=exit_reason(pod) or asked_end((pod,), now),
         )
         await self.note(record)
 

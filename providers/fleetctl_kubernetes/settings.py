@@ -34,6 +34,7 @@ HOST = _PREFIX + "host-of"  # of which fleet an object of `host: kubernetes` is
 STATE = _PREFIX + "state"  # of which prefix an object of a state is
 EPOCH = _PREFIX + "lease-epoch"  # an annotation: of the controller's lease that an object was written under
 ORDER = _PREFIX + "order"  # an annotation: what the pod was ordered as, whole
+INTERRUPTION = _PREFIX + "interruption"  # an annotation: that the pod is to be taken for a drill, and when
 ORDER_VARIABLE = "FLEETCTL_ORDER"  # the same among the variables of its container, where nobody can edit it
 # On the pods that answer requests: a replica's one, or the leader of its group.
 SERVES = {_PREFIX + "serves": "true"}

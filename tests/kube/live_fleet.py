@@ -46,7 +46,7 @@ lanes:
     slo: {ttft: {p99: 3s}, itl: {p99: 90ms}}
     max_wait: 30s
     replicas: {min: COUNT, max: COUNT}
-    spot: burst
+    spot: MARKETS
 capacity: {gpus: [L40S], on_demand: minimum, max_nodes: 16}
 gateway: {host: 127.0.0.1, port: PORT}
 """
@@ -204,6 +204,7 @@ def live_fleet(
     server: str = "",
     variables: dict[str, str] | None = None,
     names_namespace: bool = True,
+    spot: str = "burst",
 ) -> Iterator[LiveFleet]:
     """Bring a fleet up, in a namespace of its name where none is named; take it down, and that namespace with it.
 
@@ -217,7 +218,7 @@ def live_fleet(
         cluster.namespace(name)
         _make_operator(cluster, name)
     home = Home(root=root, env={"KUBECONFIG": str(root / "kubeconfig"), **(variables or {})})
-    settings = {"NAMESPACE": namespace, "NAME": name, "COUNT": str(replicas), "PORT": str(port)}
+    settings = {"NAMESPACE": namespace, "NAME": name, "COUNT": str(replicas), "PORT": str(port), "MARKETS": spot}
     text = PROFILE
     if not names_namespace:
         text = text.replace("namespace: NAMESPACE, ", "")

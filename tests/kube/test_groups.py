@@ -13,6 +13,7 @@ from kubernetes import client
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.engine_kit.containers import container_launch
 from fleetctl.errors import ProviderError
+from fleetctl.model.catalogue import Market
 from fleetctl.model.node import NodeState, NoticeKind
 from fleetctl.model.preflight import PlannedNodes, Verdict
 from fleetctl.plugins import load_engine
@@ -234,5 +235,31 @@ def test_a_group_is_stopped_within_its_grace_and_nothing_of_it_is_left(space: Sp
             await provider.teardown(resource)
         kept = space.cluster.core.list_namespaced_config_map(space.name).items
         assert {each.metadata.name for each in kept} <= {"kube-root-ca.crt"}
+
+    asyncio.run(scenario())
+
+
+def test_a_drill_takes_every_pod_of_a_group_at_its_deadline_and_none_is_made_anew(space: Space) -> None:
+    stubborn = ("python3", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
+
+    async def scenario() -> None:
+        provider = await space.prepared()
+        spot = {**GROUP, "member_argv": stubborn, "market": Market.SPOT}
+        await create(provider, order("t-1", argv=stubborn, **spot))
+        node = await described(provider, "t-1", lambda node: node.state is NodeState.RUNNING, "it runs")
+        interruptions = space.provider().capabilities.interruptions
+        assert interruptions is not None
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        await interruptions.interrupt(node.id, notice_s=3.0)
+        (noticed,) = await listed(provider, owner=OWNER, fleet=FLEET)
+        assert noticed.notice is not None
+        assert noticed.notice.takes_node
+        assert noticed.state is NodeState.RUNNING
+        assert len(sets_of(space)) == 1
+        gone = await described(provider, "t-1", lambda node: node.state is NodeState.GONE, "it is taken")
+        assert gone.exit_reason == "interrupted"
+        assert SYSTEM_CLOCK.monotonic_s() - began_s < 70  # its pods' own grace is 75 s
+        until(lambda: space.cluster.names(space.name) == [], "none is made anew")
+        assert sets_of(space) == []
 
     asyncio.run(scenario())

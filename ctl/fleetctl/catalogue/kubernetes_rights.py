@@ -12,7 +12,8 @@ RIGHTS = (
     *((verb, "poddisruptionbudgets.policy") for verb in ("create", "get", "list", "patch", "delete")),
     ("get", "pods/log"),
 )
-# To set labels back that somebody has taken from a pod; without it such a pod is known all the same, and the status says so.
+# To set labels back that somebody has taken from a pod; without it such a pod is known all the same, and the status says so. And for a
+# drill, of whoever has it made; the controller that carries it out needs no more than the rights above.
 IDENTITY_RIGHTS = (("patch", "pods"),)
 # For who may reach the engines, where the profile says where its gateway is.
 NETWORK_RIGHTS = tuple(

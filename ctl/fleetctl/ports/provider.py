@@ -70,7 +70,11 @@ class Interruptions(Protocol):
     """Capability of providers whose spot nodes can be interrupted on request, for drills."""
 
     async def interrupt(self, node_id: str, *, notice_s: float) -> None:
-        """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once."""
+        """Give notice now and take the node `notice_s` later, as a cloud does. 0: no notice, taken at once.
+
+        Whoever calls may end meanwhile. Of two calls the earlier deadline counts. Raises ProviderError for a node that is not
+        there, or no spot node; UnavailableError for one that has no machine yet.
+        """
         ...
 
 

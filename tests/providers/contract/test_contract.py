@@ -183,7 +183,8 @@ def test_a_notice_is_shown_and_then_kept(held: Held) -> None:
         interruptions = account.interruptions
         if interruptions is None:
             pytest.skip("it interrupts nothing on request")
-        node = await account.node("t-1")
+        await account.node("t-1")
+        node = await account.until_addressed("t-1")
         await interruptions.interrupt(node.id, notice_s=1.0)
         noticed = await account.describe("t-1")
         assert noticed is not None
@@ -215,7 +216,8 @@ def test_events_tell_of_a_notice_within_a_second(held: Held) -> None:
         events, interruptions = account.events, account.interruptions
         if events is None or interruptions is None:
             pytest.skip("it tells of nothing by itself")
-        node = await account.node("t-1")
+        await account.node("t-1")
+        node = await account.until_addressed("t-1")
 
         async def noticed() -> None:
             async for seen in events.watch(owner=account.owner, fleet="demo"):
