@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes.connection import ConflictError, NotThereError
 from fleetctl_kubernetes.group_members import group_of
+from fleetctl_kubernetes.lane_pods import epoch_of
 from fleetctl_kubernetes.orders import order_in, order_text
 from fleetctl_kubernetes.recent_warnings import RecentWarnings
 from fleetctl_kubernetes.settings import LANE, MANAGER, ORDER, REPLICA, SERVES, label_value, pod_name
@@ -54,7 +55,7 @@ class PodIdentities:
                 found[each["metadata"]["name"]] = each
         if is_keeper:
             edited = [name for name, pod in found.items() if _lacks(pod, targets)]
-            for pod in await asyncio.gather(*(self._set_back(found[name], (owner, fleet)) for name in edited)):
+            for pod in await asyncio.gather(*(self._set_back(found[name], (owner, fleet), targets) for name in edited)):
                 found[pod["metadata"]["name"]] = pod
         self._known[owner, fleet] = frozenset(name for name, pod in found.items() if not group_of(pod))
         return found
@@ -75,15 +76,16 @@ class PodIdentities:
         self.warnings.say(of, f"identity/{name}", f"pod {name} has our labels and is none of ours: it is left alone")
         return False
 
-    async def _set_back(self, pod: Object, of: Fleet) -> Object:
+    async def _set_back(self, pod: Object, of: Fleet, targets: LaneTargets | None) -> Object:
         """Return a pod with its labels and its order as they were made; as it is where that cannot be had."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "v1", "kind": "Pod",
-            # With its uid an apply makes no pod of one that has gone meanwhile.
+            # With its uid an apply makes no pod of one that has gone meanwhile; with its version it undoes nothing that was
+            # not seen, as that another controller has moved the pod to another lane.
             "metadata": {
-                "name": metadata["name"], "uid": metadata["uid"], "labels": labels_made(pod),
-                "annotations": {ORDER: order_text(pod)},
+                "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+                "labels": _lawful(pod, targets), "annotations": {ORDER: order_text(pod)},
             },
         }  # fmt: skip
         what = f"pod {metadata['name']} was changed by {_editors(pod)}: its labels or its order"
@@ -96,7 +98,7 @@ class PodIdentities:
             self.warnings.say(of, f"identity/{metadata['name']}", f"{what}; it is known all the same, {exc.message}")
             return pod
         except (NotThereError, ConflictError):
-            return pod  # it has gone meanwhile
+            return pod  # it has gone meanwhile, or is another by now: the next listing says so
         except FleetctlError as exc:
             self.warnings.say(of, f"identity/{metadata['name']}", f"{what}, and {exc.message}")
             return pod
@@ -128,14 +130,19 @@ def labels_made(pod: Object) -> dict[str, str]:
     return {**spread, REPLICA: label_value(order_in(pod).replica_id), **SERVES} if spread else {}
 
 
+def _lawful(pod: Object, targets: LaneTargets | None) -> dict[str, str]:
+    """Return the labels that a pod is to have: as it was made, but for the lane that this or a newer controller has put it in."""
+    made, lane = labels_made(pod), (pod["metadata"].get("labels") or {}).get(LANE)
+    if made and lane is not None and (targets is None or lane in targets.wanted or epoch_of(pod) > targets.epoch):
+        made[LANE] = lane
+    return made
+
+
 def _lacks(pod: Object, targets: LaneTargets | None) -> bool:
     metadata = pod["metadata"]
-    made = labels_made(pod)
+    made = _lawful(pod, targets)
     if not made or "deletionTimestamp" in metadata:
         return False
-    lane = (metadata.get("labels") or {}).get(LANE)
-    if lane is not None and (targets is None or lane in targets.wanted):
-        made[LANE] = lane
     has_order = (metadata.get("annotations") or {}).get(ORDER) == order_text(pod)
     return not (has_order and has_labels(pod, made))
 

@@ -12,7 +12,7 @@ from fleetctl.errors import CredentialsError, FleetctlError, ProviderError
 from fleetctl_kubernetes import manifest
 from fleetctl_kubernetes.connection import ConflictError, FieldConflictError, NotThereError
 from fleetctl_kubernetes.group_members import group_of
-from fleetctl_kubernetes.lane_pods import LaneTargets, lacks_pods, pods_wanted, staying_pods
+from fleetctl_kubernetes.lane_pods import LaneTargets, epoch_of, lacks_pods, pods_wanted, staying_pods
 from fleetctl_kubernetes.network import clients_of
 from fleetctl_kubernetes.pod_lanes import PodLanes
 from fleetctl_kubernetes.recent_warnings import RecentWarnings
@@ -154,7 +154,7 @@ class LaneObjects:
 
     def _is_superseded(self, kind: _ObjectKind, there: Object, of: tuple[str, str]) -> bool:
         """Whether a controller under a newer lease has written one: it is left to that, and this is said."""
-        targets, epoch, name = self._targets.get(of), _epoch_of(there), there["metadata"]["name"]
+        targets, epoch, name = self._targets.get(of), epoch_of(there), there["metadata"]["name"]
         if targets is None or epoch <= targets.epoch:
             return False
         why = f"a controller of epoch {epoch} has written it, and this one's is {targets.epoch}"
@@ -248,12 +248,6 @@ def _wanted(  # what the objects of a lane stand on, each named
                 "apiVersion": kind.version, "kind": kind.name, "metadata": metadata, "spec": spec,
             }  # fmt: skip
     return found
-
-
-def _epoch_of(there: Object) -> int:
-    """Return the epoch of the lease that one was last written under; 0: it does not say."""
-    text = (there["metadata"].get("annotations") or {}).get(EPOCH, "")
-    return int(text) if text.isdecimal() else 0
 
 
 def holds(there: object, wanted: object) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl_kubernetes.group_members import size_of
-from fleetctl_kubernetes.settings import LANE, REPLICA, label_value
+from fleetctl_kubernetes.settings import EPOCH, LANE, REPLICA, label_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,6 +32,12 @@ class LaneTargets:
             wanted={label_value(lane): count for lane, count in wanted.items()},
             moved={label_value(replica): label_value(lane) for replica, lane in moved.items()},
         )
+
+
+def epoch_of(there: Object) -> int:
+    """Return the epoch of the lease that an object, or a pod's lane, was last written under; 0: it does not say."""
+    text = (there["metadata"].get("annotations") or {}).get(EPOCH, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def staying_pods(pods: Iterable[Object]) -> list[Object]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.errors import CredentialsError, FleetctlError
 from fleetctl_kubernetes.group_members import group_of
 from fleetctl_kubernetes.identity import labels_made
-from fleetctl_kubernetes.lane_pods import staying_pods
-from fleetctl_kubernetes.settings import LANE, MANAGER, REPLICA
+from fleetctl_kubernetes.lane_pods import epoch_of, staying_pods
+from fleetctl_kubernetes.settings import EPOCH, LANE, MANAGER, REPLICA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,14 +36,16 @@ class PodLanes:
         What is not answered is tried again with the next listing.
         """
         if targets is not None:
-            await asyncio.gather(*(self._label(pod, lane) for pod, lane in _astray(pods, targets)))
+            await asyncio.gather(*(self._label(pod, lane, targets.epoch) for pod, lane in _astray(pods, targets)))
 
-    async def _label(self, pod: Object, lane: str) -> None:
+    async def _label(self, pod: Object, lane: str, epoch: int) -> None:
         metadata = pod["metadata"]
         if metadata["name"] in self._may_not:
             return
-        # With its uid no pod is meant that has come in its place.
-        body = {"metadata": {"uid": metadata["uid"], "labels": {LANE: lane}}}
+        # With its uid no pod is meant that has come in its place, and with its version none that another controller, or anybody
+        # else, has written since it was listed: a 409 is looked at anew with the next listing.
+        listed = {key: metadata[key] for key in ("uid", "resourceVersion")}
+        body = {"metadata": {**listed, "labels": {LANE: lane}, "annotations": {EPOCH: str(epoch)}}}
         try:
             await self._connection.change(
                 "CoreV1Api",
@@ -58,14 +60,14 @@ class PodLanes:
                 self._may_not.clear()
             self._may_not.add(metadata["name"])
         except FleetctlError:
-            return  # it has gone, or the API server has: listings say so
+            return  # it has changed or gone, or the API server has: listings say so
 
 
 def _astray(pods: Iterable[Object], targets: LaneTargets) -> Iterator[tuple[Object, str]]:
-    """Yield pods with the label of another lane than their replica's, and that lane."""
+    """Yield pods with the label of another lane than their replica's, and that lane; none that a newer lease has moved."""
     for pod in staying_pods(pods):
         made = labels_made(pod)
-        if not made or group_of(pod):
+        if not made or group_of(pod) or epoch_of(pod) > targets.epoch:
             continue
         lane = targets.moved.get(made[REPLICA], made[LANE])
         if pod["metadata"]["labels"][LANE] != lane:

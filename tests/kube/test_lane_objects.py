@@ -206,6 +206,43 @@ def test_a_pod_follows_its_replica_to_the_lane_that_it_serves_and_back(space: Sp
     asyncio.run(scenario())
 
 
+def test_a_pod_is_left_in_the_lane_that_a_newer_controller_has_put_it_in(space: Space, tmp_path: Path) -> None:
+    path = f"/pods/{pod_name(OWNER, 't-1')}"
+
+    def moves(provider: KubernetesProvider, lane: str, *, epoch: int) -> None:
+        assert provider.capabilities.targets is not None
+        provider.capabilities.targets.note_targets(
+            owner=OWNER, fleet=FLEET, wanted={LANE: 0, lane: 1}, moved={"r1": lane}, epoch=epoch
+        )
+
+    def lane_of() -> str:
+        return str(space.pod("t-1").metadata.labels[LABEL])
+
+    async def scenario() -> None:
+        newer = await space.prepared()
+        await create(newer, order("t-1", lane=LANE))
+        async with behind_a_proxy(space, tmp_path) as (older, proxy):
+            await create(older, order("t-1", lane=LANE))
+            released = threading.Event()
+            proxy.faults.append(Fault(method="PATCH", path=path, until=released))
+            moves(older, "long", epoch=1)
+            late = asyncio.ensure_future(older.list_nodes(owner=OWNER, fleet=FLEET))
+            while not proxy.held:
+                await SYSTEM_CLOCK.sleep(0.05)
+            # It is frozen there, and another controller takes the fleet over.
+            moves(newer, "batch", epoch=2)
+            await keeps(newer, lambda: lane_of() == "batch", "the newer one's")
+            released.set()
+            await late
+            assert [each[2] for each in proxy.answers if each[1].endswith(path) and each[0] == "PATCH"] == [409]
+            assert lane_of() == "batch"
+            # What it lists now is of now, and what it wants of then.
+            await older.list_nodes(owner=OWNER, fleet=FLEET)
+            assert lane_of() == "batch"
+
+    asyncio.run(scenario())
+
+
 def test_a_lane_that_is_scaled_down_or_ends_is_not_held_by_its_budget(space: Space) -> None:
     async def scenario() -> None:
         provider = await space.prepared()
