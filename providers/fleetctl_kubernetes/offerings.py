@@ -45,6 +45,7 @@ def offerings_of(
     largest: dict[_Kind, int] = defaultdict(int)
     present: set[_Kind] = set()
     there: dict[str, int] = defaultdict(int)  # by product, of all zones and both markets: a lane takes from all of them
+    in_zone: dict[_Kind, int] = defaultdict(int)  # and its pods each from one
     notices: dict[_Kind, float] = {}
     for node in nodes:
         labels, (product, count, _) = node["metadata"].get("labels") or {}, gpus_of(node)
@@ -55,23 +56,33 @@ def offerings_of(
         kind = _Kind(product, labels.get(kubernetes_nodes.REGION, ""), zone, market)
         largest[kind] = max(largest[kind], count)
         there[kind.product] += count
+        in_zone[kind] += count
         notices[kind] = notice_s
         present.add(kind)
-    _add(pools, largest, there, notices)
+    _add(pools, largest, there, in_zone, notices)
     known = tuple(load_catalogue().gpus)
     return tuple(
         replace(offering, is_preemptive=is_preemptive)
         for kind, most in sorted(largest.items())
         for offering in _shares(
-            kind, most, there[kind.product], notices[kind], known, boot_s=_BOOT_S if kind in present else _NODE_BOOT_S
+            kind,
+            most,
+            (there[kind.product], in_zone[kind]),
+            notices[kind],
+            known,
+            boot_s=_BOOT_S if kind in present else _NODE_BOOT_S,
         )
     )
 
 
 def _add(
-    pools: Iterable[GpuNodePool], largest: dict[_Kind, int], there: dict[str, int], notices: dict[_Kind, float]
+    pools: Iterable[GpuNodePool],
+    largest: dict[_Kind, int],
+    there: dict[str, int],
+    in_zone: dict[_Kind, int],
+    notices: dict[_Kind, float],
 ) -> None:
-    """Take in what may be brought: a pool's room counts once, whatever zones and markets it is for."""
+    """Take in what may be brought: a pool's room counts once in all, and whole in each zone and market it is for."""
     counted: set[tuple[str, str]] = set()
     for pool in pools:
         kind = _Kind(pool.product, pool.region, pool.zone, pool.market)
@@ -79,9 +90,10 @@ def _add(
         kind = next((known for known in largest if known._replace(region="") == kind._replace(region="")), kind)
         largest[kind] = max(largest[kind], pool.gpus_max)
         notices.setdefault(kind, pool.notice_s)
+        left = _UNLIMITED_GPUS if pool.gpus_left is None else pool.gpus_left
+        in_zone[kind] = min(_UNLIMITED_GPUS, in_zone[kind] + left)
         if (pool.name, pool.product) not in counted:
             counted.add((pool.name, pool.product))
-            left = _UNLIMITED_GPUS if pool.gpus_left is None else pool.gpus_left
             there[pool.product] = min(_UNLIMITED_GPUS, there[pool.product] + left)
 
 
@@ -95,8 +107,8 @@ def gpu_name(product: str, known: Iterable[str]) -> str:
     return max(fitting, key=lambda name: (len(parts_of[name]), len(name)), default=product)
 
 
-def _shares(  # of one kind
-    kind: _Kind, most: int, there: int, notice_s: float, known: tuple[str, ...], *, boot_s: float
+def _shares(  # of one kind; there: in all, and in its zone and market
+    kind: _Kind, most: int, there: tuple[int, int], notice_s: float, known: tuple[str, ...], *, boot_s: float
 ) -> Iterator[Offering]:
     for count in sorted({1, most, *(2**n for n in range(most.bit_length()) if 2**n <= most)}):
         yield Offering(
@@ -110,6 +122,7 @@ def _shares(  # of one kind
             price_usd_per_hour=0.0,
             boot_s=boot_s,
             notice_s=notice_s,
-            pool_gpus=there,
+            pool_gpus=there[0],
             is_pool_of_all_zones=True,
+            zone_gpus=there[1],
         )

@@ -15,6 +15,7 @@ from fleetctl.core.identity_cache import cached_by_identity
 from fleetctl.core.machines import by_type, machine_count
 from fleetctl.core.offering_score import Score, best_of, scored
 from fleetctl.core.orphaned import NONE_ORPHANED, OrphanedCost
+from fleetctl.core.zone_room import full_zones
 from fleetctl.model.catalogue import Market, Offering
 from fleetctl.units import format_usd
 
@@ -46,7 +47,7 @@ class RejectionCode(StrEnum):
     REGION = "region"  # outside the profile's region
     ZONE = "zone"  # outside the profile's zones
     CORDONED = "cordoned"  # a person keeps new replicas from its zone
-    NO_STOCK = "no-stock"  # lately
+    NO_STOCK = "no-stock"  # lately, or in its zone
     JUST_LOST = "just-lost"  # a node was taken there lately
     DEARER = "dearer"  # spot that costs far more than its lane on demand
     NODES_MAX = "nodes-max"  # one more node would cross the profile's cap
@@ -162,6 +163,9 @@ def next_offering(  # noqa: PLR0913  # what a pick stands on, each named
             rejected[key] = why
         else:
             fitting.append(offering)
+    full = full_zones(fitting, standing, offerings)
+    rejected |= {key: Rejection(code=RejectionCode.NO_STOCK, message=why) for key, why in full.items()}
+    fitting = [offering for offering in fitting if offering.key not in full]
     if not fitting:
         return Placement(offering=None, reason=_nothing(rejected, market), rejected=rejected)
     fitting = _planned_first(lane_plan, fitting, [replica for replica in standing if replica.lane == lane_plan.lane])

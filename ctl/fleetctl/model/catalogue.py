@@ -199,6 +199,7 @@ class Offering:
     # machine of its own, and there are as many as are paid for.
     pool_gpus: int | None = None
     is_pool_of_all_zones: bool = False  # shares of every zone and market take from the same: of a cluster
+    zone_gpus: int | None = None  # of those, the GPUs in its own zone and market; None: not told
     gpu_spec: GpuSpec | None = None  # what the provider knows of the GPU, for the case that no catalogue does
     # Several replicas of a lane run on one machine of it, each with GPUs of its own; the machine is paid for once.
     is_shareable: bool = False
