@@ -13,6 +13,7 @@ import aiohttp
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.api import Object
 from tests.kube.containers import base_environment, environment_of, expanded, passes, port_of, words_of
+from tests.kube.image_root import contained, image_environment, image_root
 from tests.kube.processes import start
 from tests.kube.volumes import mounted, turned, variables_of, with_root
 
@@ -164,9 +165,7 @@ class PodWorker:
             await self._report()
             await SYSTEM_CLOCK.sleep(0.3)
             return await self._once(container) if not self._ending else 1
-        variables = {name: turned(value, mounts) for name, value in variables.items()} | variables_of(self._api, mounts)
-        words = [turned(word, mounts) for word in words_of(container.spec, variables)]
-        words = with_root(container.spec, words, mounts)
+        words, variables = self._command(container.spec, variables, mounts)
         if self._fault() == "CrashLoopBackOff":
             words = ["false"]
         try:
@@ -174,7 +173,7 @@ class PodWorker:
                 *words,
                 log=self.log(container.spec["name"]),
                 directory=self.directory,
-                env={**base_environment(str(self.directory)), **variables},
+                env=variables,
             )
         except OSError as exc:
             container.state = _ended(127, "StartError", began_at, message=f"{words[0]}: {exc.strerror}")
@@ -195,6 +194,18 @@ class PodWorker:
         container.killed_for = ""
         await self._report()
         return shown_code
+
+    def _command(
+        self, spec: Object, variables: dict[str, str], mounts: dict[str, Path]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return a container's words and all its variables: of its image where that is here, else of this environment."""
+        if image_root(spec):
+            variables = {**image_environment(), **variables, **variables_of(self._api, {})}
+            words = words_of(spec, variables)
+            return contained(self.pod, spec, words, mounts, self.directory / "container"), variables
+        variables = {name: turned(value, mounts) for name, value in variables.items()} | variables_of(self._api, mounts)
+        words = [turned(word, mounts) for word in words_of(spec, variables)]
+        return with_root(spec, words, mounts), {**base_environment(str(self.directory)), **variables}
 
     def _last_words(self, container: ContainerState) -> str:
         """Return the end of a container's log, where its specification has kubelet keep that of a failure."""
