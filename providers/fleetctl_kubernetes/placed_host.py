@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # An image has to be pulled, a node perhaps to come, a lease of a pod that died with its node to run out.
 _READY_S = 600.0
-_POLL_S, _LOOK_S = 0.5, 2.0
+_POLL_S, _LOOK_S = 0.5, 3.0  # a look reads the state twice or thrice, each a call of the API server
 _REMOVED_S = 120.0
 _STREAM_S = 1.0
 _TRACES_S = 5.0
@@ -94,10 +94,10 @@ class PlacedKubernetesHost(LocalHost):
         while True:
             if self._answers(fleet):
                 return
-            if self._place.store.fleet(fleet) is None and not is_wanted():
-                return
             if clock.monotonic_s() - looked_s >= _LOOK_S:
                 looked_s = clock.monotonic_s()
+                if self._place.store.fleet(fleet) is None and not is_wanted():
+                    return
                 # By its lease it is at work, and reads what is written with its next tick: who may not speak to it has
                 # nothing to wait for.
                 if not is_changed and self.processes(fleet).has_controller and not self._calls.is_allowed:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes import client
 
+from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.desired import DesiredPhase
 from fleetctl_kubernetes.settings import MANAGED_BY
+from tests.e2e.fleet import Home
+from tests.kube.fault_proxy import proxy_thread
 from tests.kube.placed_fleet import PlacedFleet, placed
+from tests.kube.test_faults import leading_to
 from tests.kube.test_gateway_pods import Traffic
 from tests.kube.test_host import answers
 from tests.waiting import until
@@ -126,6 +130,31 @@ def test_up_ends_in_time_and_says_why_its_pod_does_not_start(placed: PlacedFleet
     finally:
         for each in placed.cluster.core.list_node().items:
             placed.cluster.core.patch_node(each.metadata.name, {"spec": {"taints": []}})
+
+
+def test_up_reads_the_state_once_a_second_at_most_while_it_waits_for_its_pod(placed: PlacedFleet) -> None:
+    placed.write_profile(("tests/fleetctl:1", "tests/missing:1"))
+    apps = client.AppsV1Api(placed.cluster.api)
+    with proxy_thread(placed.cluster.api.configuration.host) as (proxy, address):
+        led = leading_to(address, placed.cluster.kubeconfig, placed.laptop.root)
+        laptop = Home(root=placed.laptop.root, env={**placed.laptop.env, "KUBECONFIG": str(led)})
+        waiting = laptop.start("up", str(placed.profile), "--yes")
+        until(lambda: len(apps.list_namespaced_deployment(placed.namespace).items) == 2, "it is placed", within_s=60)
+        state_path = f"/api/v1/namespaces/{placed.records}/configmaps/"
+
+        def readings() -> int:
+            calls = dict(proxy.calls)
+            return sum(
+                count for (method, path), count in calls.items() if method == "GET" and path.startswith(state_path)
+            )
+
+        before, begun_s = readings(), SYSTEM_CLOCK.monotonic_s()
+        until(lambda: SYSTEM_CLOCK.monotonic_s() - begun_s > 10, "ten seconds of waiting")
+        seen = readings() - before
+        passed_s = SYSTEM_CLOCK.monotonic_s() - begun_s
+        waiting.send_signal(signal.SIGINT)
+        waiting.communicate(timeout=60)
+        assert 1 <= seen <= passed_s, dict(proxy.calls)
 
 
 def test_ctrl_c_ends_the_wait_for_a_pod_that_does_not_start(placed: PlacedFleet) -> None:
