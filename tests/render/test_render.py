@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -80,6 +80,19 @@ def test_containers_get_the_gpus_of_the_plan_and_are_reached_on_loopback_only() 
         "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}]}}
     }
     assert service["ports"] == [{"target": 8001, "published": "8001", "host_ip": "127.0.0.1"}]
+
+
+def test_containers_get_amds_gpus_by_their_device_files() -> None:
+    spec, plan = fleets.lane("short", "vllm"), replace(fleets.lane_plan("short", "vllm"), gpu="MI300X")
+    service: dict[str, Any] = readers.compose(
+        render_plan(*fleets.fleet((spec, plan)), load_engine)["short/compose.yaml"]
+    )
+    assert (service["devices"], service["group_add"]) == (["/dev/kfd", "/dev/dri"], ["video"])
+    assert service["environment"]["HIP_VISIBLE_DEVICES"] == "0,1"
+    assert "deploy" not in service
+    launch = replace(plan.launch, env={**plan.launch.env, "ROCR_VISIBLE_DEVICES": "4,5"})
+    given = render_plan(*fleets.fleet((spec, replace(plan, launch=launch))), load_engine)["short/compose.yaml"]
+    assert "HIP_VISIBLE_DEVICES:" not in given
 
 
 def test_a_model_in_a_directory_is_mounted() -> None:

@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fleetctl.catalogue.known import load_catalogue
 from fleetctl.errors import ConfigError
+from fleetctl.model.catalogue import GpuVendor
 from fleetctl.model.node import Mount
 from fleetctl.model.remote_weights import is_remote
 from fleetctl.model.serving import HUB_CACHE_ENV
@@ -29,6 +31,9 @@ _REFERENCE = re.compile(r"(?P<kind>env|file|keyring):(?P<where>.+)", re.DOTALL)
 # A spot notice is 120 s, best effort: everything must have ended before it runs out.
 _STOP_S_MAX = 119
 _STOP_MARGIN_S = 10
+_AMD_VISIBLE = frozenset(
+    ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+)  # ROCm reads all three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class LaneFiles:
     hub_cache: str  # the machine's directory of what was fetched; empty: the engine's own
     mounts: tuple[Mount, ...]
     gpu_type: str
+    gpu_vendor: GpuVendor  # NVIDIA where no catalogue has the GPU
     gpu_count: int
     replicas: int
     host: str
@@ -80,6 +86,16 @@ class LaneFiles:
         """The volumes a compose file declares; the image's own for models is there where no directory has them."""
         own = () if self.model_directory or self.hub_cache else ("models",)
         return tuple(dict.fromkeys((*own, *(mount.source for mount in self.mounts if not mount.is_path))))
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether its GPU is one of AMD's, which container runtimes give by device files."""
+        return self.gpu_vendor is GpuVendor.AMD
+
+    @property
+    def amd_devices(self) -> str:
+        """Which of a machine's AMD GPUs its engine has: "0,1"; empty where they are none, or the profile says which."""
+        return ",".join(map(str, range(self.gpu_count))) if self.is_amd and not set(self.env) & _AMD_VISIBLE else ""
 
     @property
     def secret_names(self) -> str:
@@ -152,7 +168,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
     # Inside a container loopback is the container's own; compose publishes the port on the host's.
     inside = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=port)  # noqa: S104
     plain, secrets = _split(command.env, engine.api_key_env)
-    container = engine.container
+    container, gpu = engine.container, load_catalogue().gpus.get(lane_plan.gpu)
     launch = lane_plan.launch
     return LaneFiles(
         fleet=str(name(plan.fleet)),
@@ -165,6 +181,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         hub_cache=launch.env.get(HUB_CACHE_ENV, ""),
         mounts=tuple(Mount.parse(writable(volume, what="volume")) for volume in lane.launch.volumes),
         gpu_type=lane_plan.gpu,
+        gpu_vendor=gpu.vendor if gpu is not None else GpuVendor.NVIDIA,
         gpu_count=lane_plan.gpus_each_node,
         replicas=lane_plan.replicas,
         host=LOOPBACK,
