@@ -10,7 +10,12 @@ step() { printf '\n==> %s\n' "$*"; }
 # none of the screens' snapshots is used, and that is no fault.
 unset PYTHONDONTWRITEBYTECODE
 collected=$(mktemp)
-trap 'rm -f "$collected"' EXIT
+unsteady=""
+finish() {
+    rm -f "$collected"
+    [ -z "$unsteady" ] || printf '\npassed only once they ran alone, and each is to be mended:\n%s' "$unsteady"
+}
+trap finish EXIT
 { python -m compileall -q -j 0 ctl providers tests && python -m pytest -qq --collect-only --snapshot-warn-unused; } >"$collected" 2>&1 &
 collecting=$!
 
@@ -29,7 +34,6 @@ bash -n install.sh tests/gate.sh .ci/run
 
 # Those that failed beside others, of which there may be five, have the machine to themselves once more: a fault of the
 # project's fails again, and deadlines that were missed for want of a core are kept. Whatever needed it is named at the end.
-unsteady=""
 suite() { # MARKERS, and the options that run them beside each other
     local cache rc=0 failed
     cache=$(mktemp -d)
@@ -40,7 +44,7 @@ suite() { # MARKERS, and the options that run them beside each other
             step "pytest: what failed, once more and alone"
             rc=0
             python -m pytest -v -n 0 -o cache_dir="$cache" --last-failed -m "$1" || rc=$?
-            unsteady+=$failed$'\n'
+            [ "$rc" -ne 0 ] || unsteady+=$failed$'\n'
         fi
     fi
     rm -rf "$cache"
@@ -59,7 +63,4 @@ if [ "$engines" = true ]; then
     suite "engines and not live" -n 0 --durations=6
 else
     printf '\nleft out: the real vLLM-on-CPU tests (marked engines); run ./install.sh test --engines\n'
-fi
-if [ -n "$unsteady" ]; then
-    printf '\npassed only once they ran alone, and each is to be mended:\n%s' "$unsteady"
 fi
