@@ -69,6 +69,16 @@ def test_a_step_is_no_trend(at: int) -> None:
     assert trend(history(*[30] * at, *[120] * (12 - at)), boot_s=BOOT_S) is None
 
 
+@pytest.mark.parametrize(("before", "after"), [(2.0, 4.0), (6.0, 8.0), (4.0, 6.0)])
+def test_a_step_of_uneven_counts_is_seldom_taken_for_a_trend(before: float, after: float) -> None:
+    dice, seen = random.Random(f"step/{before}/{after}"), 0
+    for _ in range(400):
+        counts = [poisson(dice, BIN_S * before) for _ in range(20)] + [poisson(dice, BIN_S * after) for _ in range(12)]
+        seen += any(trend(history(*counts[:at]), boot_s=BOOT_S) for at in range(20, len(counts) + 1))
+    # Without a margin over what a step explains it is one in five of the last two.
+    assert seen <= 0.15 * 400
+
+
 @pytest.mark.parametrize("rps", [0.5, 3.0, 40.0])
 def test_a_steady_stream_hardly_ever_rises(rps: float) -> None:
     dice = random.Random(f"steady/{rps}")

@@ -24,6 +24,9 @@ _DISPERSION_BINS, _DISPERSION_BINS_MIN = 30, 12
 _TREND_BINS_MIN = 8
 # Standard deviations by which a slope must differ from none: looked at every second, and an order costs a boot.
 _SURE_DEVIATIONS = 3.0
+# Variances by which a line has to explain more than a step: of steps by a third to twice the load one in five looks like a
+# line at some look, and twice too many are ordered for it. By one variance it is one in ten, and ramps are seen as soon.
+_OVER_STEP = 1.0
 _MAYBE_DEVIATIONS = 1.5  # of steady load one look in fifteen sees a rise that is none
 # A history grows every ten seconds and is read some twenty times a second, by each lane; of more lanes some are read anew.
 _KNOWN = 256
@@ -70,7 +73,7 @@ def trend(history: ArrivalHistory, *, boot_s: float) -> SteadyGrowth | None:
     variance = _ROOT_VARIANCE * dispersion(history)
     slope = _slope(roots)
     by_line = slope**2 * _squared_offsets(number)
-    if slope <= 0.0 or by_line <= _SURE_DEVIATIONS**2 * variance or _by_step(roots) > by_line:
+    if slope <= 0.0 or by_line <= _SURE_DEVIATIONS**2 * variance or _by_step(roots) + _OVER_STEP * variance > by_line:
         return None
     now = sum(roots) / number + slope * number / 2.0
     return SteadyGrowth(rps=now**2 / BIN_S, ahead_rps=(now + slope * boot_s / BIN_S) ** 2 / BIN_S)
