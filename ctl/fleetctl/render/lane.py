@@ -20,7 +20,7 @@ from fleetctl.secret_shapes import names_a_secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fleetctl.model.plan import LanePlan, Plan
+    from fleetctl.model.plan import LanePlan, LaunchSettings, Plan
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.ports.engine import Engine
 
@@ -147,18 +147,13 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
             f"lane {lane.name}: a replica spans {plan.lanes[index].node_count} machines, and files are written for one",
             hint="`fleetctl up` gives each machine its command; leave launch.pipeline_parallel out to render",
         )
-    launch, has = plan.lanes[index].launch, engine.capabilities
+    launch = plan.lanes[index].launch
     if is_remote(launch.model):
         raise ConfigError(
             f"lane {lane.name}: its weights are at {launch.model}, and nothing in these files would fetch them",
             hint="`fleetctl up` has instances on AWS fetch them; to render, give a directory that the machines have",
         )
-    for key, can in (("pipeline_parallel_local", has.local_stages), ("data_parallel", has.data_parallel)):
-        if getattr(launch, key) > 1 and not can:
-            raise ConfigError(
-                f"lane {lane.name}: is planned with {key} {getattr(launch, key)}, and {engine.name} has no such setting",
-                hint=f"pin launch.{key} to 1, or set engine: {engine.name} in the profile and plan again",
-            )
+    _check_parallel(lane.name, launch, engine)
     if engine.name not in (lane.engine, lane.emulator.flavour if emulated else ""):
         # They are another engine's.
         lane = replace(lane, engine_version="", engine_executable="", launch=replace(lane.launch, image=""))
@@ -168,7 +163,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
     # Inside a container loopback is the container's own; compose publishes the port on the host's.
     inside = engine.launch(plan=plan, lane=lane, lane_plan=lane_plan, host="0.0.0.0", port=port)  # noqa: S104
     plain, secrets = _split(command.env, engine.api_key_env)
-    container, gpu = engine.container, load_catalogue().gpus.get(lane_plan.gpu)
+    container = engine.container
     launch = lane_plan.launch
     return LaneFiles(
         fleet=str(name(plan.fleet)),
@@ -181,7 +176,7 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         hub_cache=launch.env.get(HUB_CACHE_ENV, ""),
         mounts=tuple(Mount.parse(writable(volume, what="volume")) for volume in lane.launch.volumes),
         gpu_type=lane_plan.gpu,
-        gpu_vendor=gpu.vendor if gpu is not None else GpuVendor.NVIDIA,
+        gpu_vendor=_vendor_of(lane_plan.gpu),
         gpu_count=lane_plan.gpus_each_node,
         replicas=lane_plan.replicas,
         host=LOOPBACK,
@@ -198,6 +193,22 @@ def gather(profile: Profile, plan: Plan, index: int, engine: Engine, *, emulated
         start_timeout_s=math.ceil(profile.control.start_timeout_s),
         stop_timeout_s=min(_STOP_S_MAX, math.ceil(launch.shutdown_timeout_s) + _STOP_MARGIN_S),
     )
+
+
+def _check_parallel(lane: str, launch: LaunchSettings, engine: Engine) -> None:
+    """Raise ConfigError for a way to be parallel that the engine has no setting for."""
+    has = engine.capabilities
+    for key, can in (("pipeline_parallel_local", has.local_stages), ("data_parallel", has.data_parallel)):
+        if getattr(launch, key) > 1 and not can:
+            raise ConfigError(
+                f"lane {lane}: is planned with {key} {getattr(launch, key)}, and {engine.name} has no such setting",
+                hint=f"pin launch.{key} to 1, or set engine: {engine.name} in the profile and plan again",
+            )
+
+
+def _vendor_of(gpu: str) -> GpuVendor:
+    known = load_catalogue().gpus.get(gpu)
+    return known.vendor if known is not None else GpuVendor.NVIDIA
 
 
 def _for_engine(lane_plan: LanePlan, *, keep_extras: bool) -> LanePlan:
