@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _CONNECT_S, _ANSWER_S = 5.0, 30.0  # it answers within 20 s
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 30.0
+# An instance that starts answers nobody for a while, and is through some phases of its engine's start within seconds.
+_STARTS_S, _AGAIN_S_MAX_STARTING = 900.0, 4.0
 _LOOK_S = 1.0
 _ANSWER_BYTES_MAX = 256 * 1024  # sixteen engines that were given up, each with 3,000 characters of its log as JSON
 _FOLLOWED_MAX = 1_000
@@ -109,12 +111,13 @@ class InstanceNotices:
 
     async def _poll(self, owner_and_fleet: tuple[str, str], instance_id: str, host: str, on_news: OnNews) -> None:
         digest, earlier, again_s = "", frozenset[Notice](), _AGAIN_S
+        began_s = self._clock.monotonic_s()
         while True:
             try:
                 digest, page = await _answer(host, digest)
             except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
                 await self._clock.sleep(again_s)
-                again_s = min(_AGAIN_S_MAX, 2.0 * again_s)
+                again_s = asked_again_s(again_s, followed_s=self._clock.monotonic_s() - began_s)
                 continue
             again_s = _AGAIN_S
             # Addresses are given anew: what another instance says is not of this one.
@@ -149,6 +152,11 @@ class InstanceNotices:
         for number, boot in self._boots.get(instance_id, {}).items():
             if boot.fault or boot.phase != WEIGHTS:
                 known[number] = boot.fault
+
+
+def asked_again_s(before_s: float, *, followed_s: float) -> float:
+    """Return how long to wait after an instance has not answered, which was waited for `before_s` the time before."""
+    return min(_AGAIN_S_MAX_STARTING if followed_s < _STARTS_S else _AGAIN_S_MAX, 2.0 * before_s)
 
 
 def _heads(boots: dict[int, BootProgress]) -> dict[int, tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.model.node import NodeState, NoticeKind
-from fleetctl_aws.instance_notices import notices_in
+from fleetctl_aws.instance_notices import asked_again_s, notices_in
 from tests.aws.cloud.client import Cloud, running_cloud
 from tests.aws.cloud.network import why_not_namespaced
 from tests.aws.provider.conftest import Rented
@@ -42,6 +42,15 @@ def test_what_metadata_say_is_read_as_aws_documents_it(page: dict[str, str], kin
     found = list(notices_in(page))
     assert [each.kind.value for each in found] == kinds
     assert all(each.takes_node is (each.kind is NoticeKind.INTERRUPTION) for each in found)
+
+
+def test_an_instance_that_starts_is_asked_every_few_seconds_and_one_that_is_silent_for_long_seldom() -> None:
+    waits, followed_s = [1.0], 0.0
+    while followed_s < 3600.0:
+        followed_s += waits[-1]
+        waits.append(asked_again_s(waits[-1], followed_s=followed_s))
+    assert max(waits[:200]) == 4.0, "some phases of a start are over within seconds"
+    assert waits[-1] == 30.0
 
 
 @pytest.fixture(scope="module")
