@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fleetctl.model.decision import Decision
     from fleetctl.model.observation import ObservedReplica
 
-FLEET = worlds.one_lane(2, bounds=(1, 40))
 LATE: dict[str, Any] = {"rps": 1.8, "ttft_s": 0.5}  # one replica is planned for 1 rps, and a TTFT of 300 ms is promised
 WELL: dict[str, Any] = {"rps": 1.8, "ttft_s": 0.1}
 
@@ -26,7 +25,8 @@ WELL: dict[str, Any] = {"rps": 1.8, "ttft_s": 0.1}
 class LivingLane:
     """Decides every five seconds; what is ordered serves two minutes later."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bounds: tuple[int, int] = (1, 40)) -> None:
+        self.fleet = worlds.one_lane(2, bounds=bounds)
         self.now_s, self.memory = 3600.0, Memory(lanes={"short": LaneMemory(wanted=2, planned=2, requested=2)})
         self.created_s = {1: 0.0, 2: 0.0}
         self.counts = [2]
@@ -43,7 +43,7 @@ class LivingLane:
             self.now_s += 5.0
             seen = [self._seen(number, created_s) for number, created_s in self.created_s.items()]
             gateway = snapshot(traffic("short", samples_count=300, **figures), now_s=self.now_s)
-            decision = decide(FLEET, observation(*seen, gateway=gateway, now_s=self.now_s), self.memory)
+            decision = decide(self.fleet, observation(*seen, gateway=gateway, now_s=self.now_s), self.memory)
             self.memory = decision.memory
             for _ in of_kind(decision, LaunchReplica):
                 self.created_s[max(self.created_s) + 1] = self.now_s
@@ -108,6 +108,17 @@ def test_the_longer_it_lasts_the_more_are_ordered_at_once():
     lane.grow_to(13)
     steps = [after - before for before, after in zip(lane.counts, lane.counts[1:], strict=False)]
     assert steps[:9] == [1, 1, 1, 1, 1, 1, 2, 2, 3]
+
+
+def test_a_lane_at_its_bound_notes_nothing_however_long_it_is_late():
+    lane = LivingLane(bounds=(1, 3))
+    lane.grow_to(3)
+    lane.pass_by(120.0, **LATE)
+    noted = lane.memory.lanes["short"].bursts
+    lane.pass_by(300.0, **LATE)
+    assert lane.memory.lanes["short"].bursts.shortfall == noted.shortfall
+    assert noted.shortfall is not None
+    assert noted.shortfall.replicas == 2, "three are the most it may have: nothing would show whether four are enough"
 
 
 def test_replicas_that_are_missing_say_nothing_of_the_load():

@@ -201,7 +201,9 @@ def _grow(view: LaneView, memory: LaneMemory) -> Target | None:
     if held_s < view.control.scale_up_after_s and not at_once:
         return Target(wanted=memory.wanted, memory=memory, code=ReasonCode.LOAD, reason=state)
     more = _more(view) if late and counts.ready >= memory.wanted else 0
-    if more and not view.is_absence and view.pressure.offered_rps > 0:
+    # At its bound nothing is given, whose effect the next time would show.
+    may_grow = view.bounded(memory.wanted + more) > memory.wanted
+    if may_grow and not view.is_absence and view.pressure.offered_rps > 0:
         memory = replace(memory, bursts=note_shortfall(view, memory.bursts))
         more = max(more, shortfall_step(memory.bursts))
     if late or at_once:
