@@ -12,7 +12,6 @@ Times are told from the first row on. A JSON a line with this project's own name
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import zlib
@@ -42,31 +41,25 @@ _LINE_CHARS_MAX = 8_000_000
 
 def read_trace_rows(path: Path) -> Rows:
     """Yield of every row where it stands (FILE:LINE) and its cells by this project's columns. Raises ConfigError, NotFoundError."""
-    if path.is_file() and _is_json(path):
+    first = _first_line(path)
+    if first.startswith("{"):
         return _json_rows(path)
-    names = _names(path) if path.is_file() else set()
-    if names.issuperset(_AZURE) and not names.issuperset(REQUIRED):
-        return _renamed(path, _AZURE, _DateTimes())
-    if names.issuperset(_BURSTGPT) and not names.issuperset(REQUIRED):
-        return _renamed(path, _BURSTGPT, _Seconds(_BURSTGPT[0]))
+    names = {name.strip() for name in first.split(",")}
+    if not names.issuperset(REQUIRED):
+        if names.issuperset(_AZURE):
+            return _renamed(path, _AZURE, _DateTimes())
+        if names.issuperset(_BURSTGPT):
+            return _renamed(path, _BURSTGPT, _Seconds(_BURSTGPT[0]))
     return read_csv_rows(path, REQUIRED, what="trace", others=_OTHERS)
 
 
-def _is_json(path: Path) -> bool:
-    """Whether its first line begins as an object."""
+def _first_line(path: Path) -> str:
+    """Return the line that says what a file is; empty where it cannot be read, which is said by who reads it as a CSV."""
     try:
         with open_csv(path) as stream:
-            return stream.readline(_LINE_CHARS_MAX).lstrip().startswith("{")
+            return stream.readline(_LINE_CHARS_MAX).strip()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        return False  # said by who reads it as a CSV
-
-
-def _names(path: Path) -> set[str]:
-    try:
-        with open_csv(path) as stream:
-            return {name.strip() for name in stream.readline(_LINE_CHARS_MAX).split(",")}
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        return set()
+        return ""
 
 
 def _renamed(path: Path, columns: tuple[str, str, str], seconds: Callable[[str, str], float]) -> Rows:
@@ -107,9 +100,8 @@ class _Seconds:
 def _json_rows(path: Path) -> Rows:
     """Yield the rows of a file with a JSON object a line."""
     to_cells: Callable[[dict[str, Any], str], Cells] | None = None
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8-sig") as stream:
+        with open_csv(path) as stream:
             for number, line in enumerate(stream, start=1):
                 where = f"{path}:{number}"
                 if not line.strip():
