@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.aws.cloud.client import running_cloud
 from tests.e2e.fleet import Home
 from tests.living_profiles import placed_profile
 
@@ -33,6 +34,14 @@ capacity: {{gpus: [H100], max_nodes: 2, max_cost_per_hour: ${cap_usd}}}
 gateway: {{host: 127.0.0.1, port: PORT}}
 """,
     )
+
+
+@contextmanager
+def cloud_of_shared_instances() -> Iterator[Cloud]:
+    """Give a cloud whose instances boot, with spot instances of eight H100s at $20 an hour."""
+    with running_cloud("--boot") as running:
+        running.price("p5.48xlarge", "spot", 20.0)
+        yield running
 
 
 @contextmanager

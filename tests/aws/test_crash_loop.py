@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.aws.booted_home import booted_home, shared_instance_profile
-from tests.aws.cloud.client import running_cloud
+from tests.aws.booted_home import booted_home, cloud_of_shared_instances, shared_instance_profile
 from tests.aws.test_shared_instances import caller, engine_on
 from tests.e2e.fleet import live_replicas
 from tests.ports import free_port
@@ -34,8 +33,7 @@ CAUSE = f"its engine ended 3 times in 10m: exit 1: {WORDS}"
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    with running_cloud("--boot") as running:
-        running.price("p5.48xlarge", "spot", 20.0)
+    with cloud_of_shared_instances() as running:
         yield running
 
 

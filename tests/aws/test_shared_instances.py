@@ -9,8 +9,7 @@ import psutil
 import pytest
 from openai import OpenAI
 
-from tests.aws.booted_home import booted_home, shared_instance_profile
-from tests.aws.cloud.client import running_cloud
+from tests.aws.booted_home import booted_home, cloud_of_shared_instances, shared_instance_profile
 from tests.aws.cloud.reaper import processes_of
 from tests.aws.test_fleet import MODEL, what_is_left
 from tests.e2e.fleet import live_replicas
@@ -32,8 +31,7 @@ ALL_OF_IT = {(0, 1), (2, 3), (4, 5), (6, 7)}
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cloud]:
-    with running_cloud("--boot") as running:
-        running.price("p5.48xlarge", "spot", 20.0)
+    with cloud_of_shared_instances() as running:
         yield running
 
 

@@ -24,7 +24,7 @@ from fleetctl_kubernetes.provider import KubernetesProvider
 from fleetctl_kubernetes.settings import pod_name
 from tests.kube.lws import running_lws
 from tests.kube.test_lane_objects import addresses, keeps
-from tests.kube.test_provider import FLEET, OWNER, SPOT, Space, described, order
+from tests.kube.test_provider import FLEET, OWNER, SPOT, STUBBORN, Space, described, order
 from tests.providers.contract import test_machines
 from tests.providers.contract.cases import Case
 from tests.render import fleets
@@ -220,11 +220,9 @@ def test_a_group_whose_engine_ends_is_lost_with_how_it_ended(space: Space) -> No
 
 
 def test_a_group_is_stopped_within_its_grace_and_nothing_of_it_is_left(space: Space) -> None:
-    stubborn = ("python3", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-
     async def scenario() -> None:
         provider = await space.prepared()
-        await create(provider, order("t-1", argv=stubborn, **{**GROUP, "member_argv": stubborn}))
+        await create(provider, order("t-1", argv=STUBBORN, **{**GROUP, "member_argv": STUBBORN}))
         await described(provider, "t-1", lambda node: node.state is NodeState.RUNNING, "it runs")
         began_s = SYSTEM_CLOCK.monotonic_s()
         await provider.stop(pod_name(OWNER, "t-1"), grace_s=3)
@@ -240,12 +238,10 @@ def test_a_group_is_stopped_within_its_grace_and_nothing_of_it_is_left(space: Sp
 
 
 def test_a_drill_takes_every_pod_of_a_group_at_its_deadline_and_none_is_made_anew(space: Space) -> None:
-    stubborn = ("python3", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-
     async def scenario() -> None:
         provider = await space.prepared()
-        spot = {**GROUP, "member_argv": stubborn, "market": Market.SPOT}
-        await create(provider, order("t-1", argv=stubborn, **spot))
+        spot = {**GROUP, "member_argv": STUBBORN, "market": Market.SPOT}
+        await create(provider, order("t-1", argv=STUBBORN, **spot))
         node = await described(provider, "t-1", lambda node: node.state is NodeState.RUNNING, "it runs")
         interruptions = space.provider().capabilities.interruptions
         assert interruptions is not None

@@ -19,7 +19,7 @@ from fleetctl.testing.orders import create, listed
 from fleetctl_kubernetes.orders import InterruptionMark
 from fleetctl_kubernetes.settings import INTERRUPTION, ORDER, pod_name
 from tests.kube.cluster import GPU
-from tests.kube.test_provider import FLEET, ON_DEMAND, OWNER, SPOT, Space, described, order
+from tests.kube.test_provider import FLEET, ON_DEMAND, OWNER, SPOT, STUBBORN, Space, described, order
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tests.kube.cluster import TestCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
-
-STUBBORN = ("python3", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
 
 
 @pytest.fixture

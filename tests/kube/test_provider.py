@@ -40,6 +40,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 OWNER, FLEET = "owner-of-these-tests", "demo"
 SPOT, ON_DEMAND = f"1x{GPU}/zone-a/spot", f"1x{GPU}/zone-a/on-demand"
+# An engine that ends at nothing but SIGKILL.
+STUBBORN = ("python3", "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
 
 # As the controller does: open intents are resolved by their token first, then new replicas are begun, several at a time.
 CREATOR = """
