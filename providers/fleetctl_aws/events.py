@@ -96,6 +96,9 @@ class InstanceEvents:
                         raise fault
                     renewing = asyncio.create_task(self._renewal_fault(owner, fleet))
         except ProviderError as exc:
+            # Who hears of it opens the stream anew: a queue that fails at once would otherwise cut every renewal off, and instances
+            # that nobody renews end themselves.
+            await asyncio.wait([renewing])
             await found.put(exc)
         finally:
             renewing.cancel()

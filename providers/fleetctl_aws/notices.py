@@ -72,13 +72,22 @@ class NoticeQueue:
                 )
             return
         try:
-            await self._make(resource)
+            await self._make(resource.owner, resource.fleet)
         except CredentialsError as exc:
             _log.warning("no queue of EC2's events: %s; instances tell their notices themselves", exc.message)
 
-    async def _make(self, resource: SharedResource) -> None:
+    async def restore(self, owner: str, fleet: str) -> None:
+        """Have queue and rule there again under a fleet whose queue was deleted. Raises ProviderError where that cannot be."""
+        if self._settings.queue:
+            raise ProviderError(
+                f"the queue {self._settings.queue} is gone from {self._connection.region}",
+                hint="whoever made it has to make it again; until then instances tell their notices themselves",
+            )
+        await self._make(owner, fleet)
+        _log.warning("the queue of EC2's events of fleet %s was deleted by somebody, and is made again", fleet)
+
+    async def _make(self, owner: str, fleet: str) -> None:
         """Have them there, and the rule alone allowed to send to the queue."""
-        owner, fleet = resource.owner, resource.fleet
         name, named = queue_name(owner, fleet), tags.of_fleet(owner, fleet)
         made = await self._connection.change(
             "sqs", "create_queue", QueueName=name, Attributes=QUEUE_ATTRIBUTES, tags=named

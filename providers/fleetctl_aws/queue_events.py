@@ -95,8 +95,9 @@ class QueueReader:
     async def read(self) -> None:
         """Put in what the queue tells within 5 s, what takes a node first. Raises ProviderError.
 
-        A fleet without running instances may have no queue yet, or none any more; that is looked for again. Without the right to
-        a queue it tells nothing; that any other right is lacking is raised.
+        A fleet without running instances may have no queue yet, or none any more; that is looked for again. One that somebody has
+        deleted under running instances is made again. Without the right to a queue it tells nothing; that any other right is
+        lacking is raised.
         """
         try:
             messages = await self._messages()
@@ -113,10 +114,9 @@ class QueueReader:
             self._url = await self._queue.url(self._owner, self._fleet)
         if self._url is None:
             if self._notices.has_any(self._owner, self._fleet):
-                raise ProviderError(
-                    f"fleet {self._fleet} has no queue of EC2's events", hint="it is made before the fleet's first instance"
-                )  # fmt: skip
-            await self._clock.sleep(_LOOK_S)
+                await self._queue.restore(self._owner, self._fleet)
+            else:
+                await self._clock.sleep(_LOOK_S)
             return []
         try:
             return await self._queue.receive(self._url, wait_s=WAIT_S)

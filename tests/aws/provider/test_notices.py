@@ -12,7 +12,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.errors import CredentialsError, ProviderError
 from fleetctl.model.node import NodeState, NoticeKind
-from fleetctl_aws.notices import read_event
+from fleetctl_aws.notices import queue_name, read_event
 from fleetctl_aws.queue_events import FollowUps
 from tests.providers.contract.cases import FLEET, Account
 
@@ -109,17 +109,40 @@ async def test_the_controllers_watch_renews_and_a_listing_does_not(account: Acco
     assert (datetime.fromisoformat(expires(rented)) - SYSTEM_CLOCK.now()).total_seconds() > 14000
 
 
-async def test_a_queue_that_is_gone_breaks_the_stream_of_a_fleet_with_instances(
+async def test_a_queue_that_somebody_deletes_is_made_again_and_tells_of_what_comes_then(
+    account: Account, rented: Rented
+) -> None:
+    node = await account.node("t-1")
+    await account.listing()
+    sqs, name = rented.cloud.boto("sqs"), queue_name(account.owner, FLEET)
+    sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=name)["QueueUrl"])
+    rented.cloud.boto("events").disable_rule(Name=name)
+    nodes = watched(account)
+    seen = asyncio.ensure_future(first(nodes, of=node.id))
+    async with asyncio.timeout(_WITHIN_S):
+        while not [each for each in rented.cloud.calls("PutTargets") if each["parameters"].get("Rule") == name][1:]:
+            await SYSTEM_CLOCK.sleep(0.05)
+        rented.cloud.interrupt(node.id, metadata=False)
+        assert (await seen).notice is not None
+
+
+async def test_instances_are_renewed_though_their_queue_is_gone_and_cannot_be_made(
     account: Account, rented: Rented
 ) -> None:
     await account.node("t-1")
     await account.listing()
     sqs = rented.cloud.boto("sqs")
-    for url in sqs.list_queues()["QueueUrls"]:
-        sqs.delete_queue(QueueUrl=url)
-    with pytest.raises(ProviderError, match="queue"):
-        async with asyncio.timeout(_WITHIN_S):
-            await anext(watched(account))
+    sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=queue_name(account.owner, FLEET))["QueueUrl"])
+    rented.cloud.fault("error", action="CreateQueue", code="AWS.SimpleQueueService.QueueDeletedRecently", times=None)
+    rented.cloud.fault("delay", action="DescribeInstances", seconds=1.0, times=None)
+    provider = rented.provider(expiry_s=14400.0)  # by which less than three quarters are left
+    events = provider.capabilities.events
+    assert events is not None
+    await provider.list_nodes(owner=account.owner, fleet=FLEET)
+    async with asyncio.timeout(_WITHIN_S):
+        with pytest.raises(ProviderError, match="QueueDeletedRecently"):
+            await anext(events.watch(owner=account.owner, fleet=FLEET))
+    assert (datetime.fromisoformat(expires(rented)) - SYSTEM_CLOCK.now()).total_seconds() > 14000
 
 
 async def test_a_stream_that_is_opened_before_the_queue_is_made_holds_until_it_is(
