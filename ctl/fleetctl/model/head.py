@@ -11,6 +11,7 @@ from fleetctl.model.provider_setting import SettingValue
 
 IMAGE_KEY = "image"  # in Collection.HEADS: the PinnedImage that the fleet's next head starts from
 CERTIFICATE = "certificate"  # the secret that has the gateway's key and certificate
+_SIGN = "sign-"
 SSH_PORT = 2222  # of the head's own sshd, which forwards and does nothing else; the image's stays as it is
 
 
@@ -77,4 +78,9 @@ def order_key(number: int) -> str:
 
 def sign_key(number: int) -> str:
     """Return the key of a head's sign in Collection.HEADS."""
-    return f"sign-{number:06d}"
+    return f"{_SIGN}{number:06d}"
+
+
+def is_sign_key(key: str) -> bool:
+    """Whether a key of Collection.HEADS is that of a head's sign."""
+    return key.startswith(_SIGN)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.errors import AmbiguousOutcomeError, FleetctlError, ThrottledError
+from fleetctl.model.head import HeadSign, is_sign_key
 from fleetctl.model.node import Node, NodeState
 from fleetctl.model.provider_setting import ProviderChoice, SettingValue
 from fleetctl.model.shared import SharedResource
@@ -77,10 +78,22 @@ def tombstones_left(site: Site) -> tuple[Tombstone, ...]:
     return tuple(stone for stone in site.store.tombstones() if site.store.fleet(stone.fleet) is None)
 
 
+def machines_on_record(site: Site) -> frozenset[str]:
+    """Return what replicas and heads run on, by the provider's ids: a machine whose tags somebody has edited still is its fleet's."""
+    names: set[str] = set()
+    for desired in site.store.fleets():
+        living = (each for each in site.store.replicas(desired.fleet) if each.state.is_live)
+        names.update(name for each in living for name in (each.node_id, each.machine_id, *each.members))
+        signs = site.store.records(Collection.HEADS, fleet=desired.fleet)
+        names.update(each.value_as(HeadSign).machine_id for each in signs if is_sign_key(each.key))
+    return frozenset(names - {""})
+
+
 async def find_orphaned(site: Site) -> Orphaned:
     """Ask every installed provider, twice, what it has of fleets that are gone, wherever those worked. Changes nothing."""
     fleets, stones = site.store.former_fleets(), tombstones_left(site)
     found, ended, unasked = list(map(_buried, (s for s in stones if s.shared is not None))), [], {}
+    machines = machines_on_record(site)
     for choice in places(site, stones):
         orders = tuple(s for s in stones if s.shared is None and _choice_of(s) == choice)
         try:
@@ -89,7 +102,7 @@ async def find_orphaned(site: Site) -> Orphaned:
             unasked[str(choice)] = exc.message
             continue
         known = {each.token for each in found}  # two ways to say the same place show the same nodes
-        found += [_orphaned_node(choice, node) for node in nodes if node.token not in known]
+        found += [_orphaned_node(choice, node) for node in nodes if node.token not in known and node.id not in machines]
         ended += over
         if in_part:
             unasked[str(choice)] = f"it lists only a part of what is left of {', '.join(sorted(in_part))}"

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import FleetctlError, ProviderError
 from fleetctl.model.subject import FLEET
 from fleetctl.operations.commands import exclusive, journal_command
-from fleetctl.operations.garbage import Orphaned, OrphanedResource, Removal, patiently, places, tombstones_left
+from fleetctl.operations.garbage import (
+    Orphaned,
+    OrphanedResource,
+    Removal,
+    machines_on_record,
+    patiently,
+    places,
+    tombstones_left,
+)
 from fleetctl.ports.records import Collection
 from fleetctl.spelling import is_name
 
@@ -28,7 +36,7 @@ async def find_tagged(site: Site, *, owner: str = "") -> Orphaned:
     """Ask every provider, twice, what carries the tags of a state and belongs to no fleet of this one. Changes nothing.
 
     `owner` is another state's, one that was lost; left out: this one's own. What is younger than five minutes is left alone,
-    as is whatever a record of ours stands for: a fleet, its head's, a tombstone of `gc` itself.
+    as is whatever a record of ours stands for: a fleet, a replica's machine, a head's record, a tombstone of `gc` itself.
     """
     whose = owner or site.store.owner
     found: dict[str, OrphanedResource] = {}
@@ -44,10 +52,11 @@ async def find_tagged(site: Site, *, owner: str = "") -> Orphaned:
             unasked[str(choice)] = exc.message
             continue
         known = frozenset() if owner and owner != site.store.owner else _known_fleets(site)
+        machines = machines_on_record(site)
         now = site.clock.now()
         for each in shown:
             # A name that no fleet can have was written by nobody of ours.
-            if is_name(each.fleet) and each.fleet not in known and _is_old(each, now):
+            if is_name(each.fleet) and each.fleet not in known and each.id not in machines and _is_old(each, now):
                 found.setdefault(each.id, _orphaned(choice, each, now))
         unasked.update({f"{choice}, {kind}": why for kind, why in unread.items()})
     return Orphaned(resources=tuple(found.values()), unasked=unasked)
@@ -63,6 +72,9 @@ async def remove_tagged(
         with exclusive(site, each.fleet):
             if each.owner == site.store.owner and each.fleet in _known_fleets(site):
                 removals.append(Removal(resource=each, fault="its fleet is there again, and looks after it"))
+                continue
+            if each.id in machines_on_record(site):
+                removals.append(Removal(resource=each, fault="a replica on record has it by now"))
                 continue
             reason = f"{each.kind} {each.id}: {each.reason}"
             journal_command(site, each.fleet, subject=FLEET, action="gc", reason=reason)

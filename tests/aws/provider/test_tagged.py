@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.main import main
 from fleetctl.clock import SYSTEM_CLOCK
+from fleetctl.model.head import HeadSign, sign_key
+from fleetctl.model.replica import ReplicaState
 from fleetctl.operations.site import Site
 from fleetctl.plugins import load_engine
+from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.host import FakeHost
@@ -115,3 +118,30 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_others_are_found(
     captured = capsys.readouterr()
     assert {each["kind"] for each in json.loads(captured.out)} == ours.keys() - {"volume"}
     assert "volumes could not be asked" in captured.err
+
+
+def test_a_machine_on_record_is_left_alone_whatever_somebody_has_made_of_its_tags(
+    rented: Rented, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SqliteStore(None)
+    ec2, named = rented.cloud.boto("ec2"), tags.tag_list(tags.of_fleet(store.owner, "mistyped"))
+    launched = ec2.run_instances(
+        ImageId=rented.cloud.image(), InstanceType="g6.xlarge", MinCount=4, MaxCount=4,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": named}],
+    )["Instances"]  # fmt: skip
+    serving, shared, head, stray = [each["InstanceId"] for each in launched]
+    store.put_fleet(samples.profile("living"), samples.plan("living"), now=samples.EPOCH)
+    store.begin_replica(samples.replica(fleet="living"), samples.node_request(fleet="living"), now=samples.EPOCH)
+    second = {"replica_id": "r2", "fleet": "living"}
+    store.begin_replica(samples.replica(**second), samples.node_request("t-2", **second), now=samples.EPOCH)
+    ready = {"state": ReplicaState.READY, "fleet": "living"}
+    store.put_replica(samples.replica(node_id=serving, machine_id=serving, **ready))
+    store.put_replica(samples.replica("r2", node_id=f"{shared}/1", machine_id=shared, **ready))
+    sign = HeadSign(
+        number=1, machine_id=head, address="10.0.0.4", host_key="ssh-ed25519 A", version="0", up_at=samples.EPOCH
+    )
+    store.put_record(StoredRecord.of(Collection.HEADS, sign_key(1), sign, at=samples.EPOCH, fleet="living"))
+    site = site_on(rented, store, ahead_s=600)
+    assert listed(site, capsys) == {"instance": stray}
+    assert main(["gc", "--yes", "-q"], site=site) == 0
+    assert {each["id"] for each in rented.cloud.instances("pending", "running")} == {serving, shared, head}
