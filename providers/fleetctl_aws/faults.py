@@ -13,6 +13,8 @@ from fleetctl.errors import (
     QuotaError,
     ThrottledError,
 )
+from fleetctl.printable import shortened
+from fleetctl_aws.rights import rights_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +45,7 @@ CREDENTIALS = frozenset(
         "AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "ExpiredToken",
         "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "SignatureDoesNotMatch", "OptInRequired",
         "UnrecognizedClientException", "MissingAuthenticationToken", "Blocked", "InvalidAccessKeyId", "AuthorizationError",
+        "InvalidSignatureException", "RequestTimeTooSkewed",
     }
 )  # fmt: skip
 AMBIGUOUS = frozenset({"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout"})
@@ -68,6 +71,9 @@ _LINKED_ROLE_COMMAND = "once in this account: aws iam create-service-linked-role
 SPOT_ROLE_COMMAND = f"{_LINKED_ROLE_COMMAND} {_SPOT_ROLE}"
 _FAMILY = re.compile(r"(?P<family>[a-z]+)(?P<generation>\d*)")
 _QUOTA_HINT = "ask for more in Service Quotas, or allow other GPUs, zones or markets in the profile's capacity"
+_CLOCK_HINT = "this machine's clock is minutes off AWS's: `timedatectl` shows it"
+# As STS and the services that speak JSON word it: "Signature expired: 20261130T135000Z is now earlier than ...".
+_CLOCK = re.compile(r"Signature (?:expired|not yet current)")
 # Who calls is not known by these, whatever rights it has.
 _LOGIN_HINTS = dict.fromkeys(
     ("ExpiredToken", "ExpiredTokenException"),
@@ -76,10 +82,16 @@ _LOGIN_HINTS = dict.fromkeys(
     ("InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId", "MissingAuthenticationToken"),
     "AWS does not know this access key: `aws configure list` shows where it comes from; log in again, or correct it there",
 ) | {
-    "SignatureDoesNotMatch": "the secret key is not this access key's: `aws configure list` shows where both come from",
-    "RequestExpired": "this machine's clock is minutes off AWS's: `timedatectl` shows it",
+    **dict.fromkeys(
+        ("SignatureDoesNotMatch", "InvalidSignatureException"),
+        "the secret key is not this access key's: `aws configure list` shows where both come from",
+    ),
+    **dict.fromkeys(("RequestExpired", "RequestTimeTooSkewed"), _CLOCK_HINT),
+    # EC2 says no more than this of a wrong key, of a session that is over and of a clock that is off.
+    "AuthFailure": "`aws sts get-caller-identity` says which it is: a wrong key, a session that is over, or this machine's clock",
 }  # fmt: skip
-_RIGHTS_HINT = "`aws sts get-caller-identity` shows who you are; `fleetctl doctor` names the rights that are missing"
+_WHO_HINT = "`aws sts get-caller-identity` shows who you are"
+_RIGHTS_HINT = f"{_WHO_HINT}; `fleetctl doctor` names the rights that are missing"
 
 
 class NoSuchResourceError(ProviderError):
@@ -124,14 +136,20 @@ def translated(exc: Any, what: str, *, changes: bool) -> ProviderError:  # noqa:
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
     return of_code(
         error.get("Code", ""),
-        f"{what}: {error.get('Message', '') or exc}"[:_MESSAGE_MAX],
+        shortened(f"{what}: {error.get('Message', '') or exc}", _MESSAGE_MAX),
         status=status,
         changes=changes,
+        rights=rights_of_call(what.partition(".")[0], str(exc.operation_name)),
     )
 
 
-def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) -> ProviderError:  # noqa: PLR0911  # one meaning each
-    """Return the error for a code; an unknown one of a server's fault leaves open what became of a change."""
+def of_code(  # noqa: PLR0911  # one meaning each
+    code: str, message: str, *, status: int = 0, changes: bool = False, rights: tuple[str, ...] = ()
+) -> ProviderError:
+    """Return the error for a code; an unknown one of a server's fault leaves open what became of a change.
+
+    `rights` are those that the call takes, where that is known.
+    """
     text = f"{message} ({code})"
     if _lacks_linked_role(code, message):
         return _of_linked_role(text)
@@ -142,7 +160,7 @@ def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) 
     if code in THROTTLED or status == 429:
         return ThrottledError(text, retry_after_s=_RETRY_S, scope="account")
     if code in CREDENTIALS:
-        return CredentialsError(text, hint=_LOGIN_HINTS.get(code, _RIGHTS_HINT))
+        return CredentialsError(text, hint=_login_hint(code, message, rights))
     if code == DRY_RUN:
         return DryRunPassedError(text)
     if code in MISMATCH:
@@ -152,6 +170,15 @@ def of_code(code: str, message: str, *, status: int = 0, changes: bool = False) 
     if changes and (code in AMBIGUOUS or status >= 500):
         return AmbiguousOutcomeError(text, hint="it is looked up by its tag")
     return ProviderError(text)
+
+
+def _login_hint(code: str, message: str, rights: tuple[str, ...]) -> str:
+    """Return what whoever is not let in has to do."""
+    if _CLOCK.search(message):
+        return _CLOCK_HINT
+    if code in _LOGIN_HINTS or not rights:
+        return _LOGIN_HINTS.get(code, _RIGHTS_HINT)
+    return f"have {' and '.join(rights)} allowed; docs/aws-policy.json has all that are needed; {_WHO_HINT}"
 
 
 def of_fleet_errors(errors: Iterable[Mapping[str, Any]], *, market: str, names: frozenset[str]) -> ProviderError:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ConfigError, CredentialsError, FleetctlError, ProviderError
 from fleetctl.model.preflight import Finding, Verdict
+from fleetctl_aws.dry_runs import dry_runs
 from fleetctl_aws.faults import QUOTA_CODES, DryRunPassedError, NoSuchResourceError, quota_name
 from fleetctl_aws.instances import instances_in
 from fleetctl_aws.launch_templates import LaunchTemplates
 from fleetctl_aws.named_parts import named_findings
 from fleetctl_aws.network import find_group, find_network, gateway_source
 from fleetctl_aws.prices import read_prices
-from fleetctl_aws.rights import dry_runs
+from fleetctl_aws.rights import READS
 from fleetctl_aws.settings import AMI, PROFILE
 from fleetctl_aws.shared_policy import BY_TAG
 from fleetctl_aws.spot_role import spot_role_findings
@@ -132,7 +133,8 @@ async def _profile(connection: AwsConnection, settings: AwsSettings) -> Finding:
 
 async def _rights(connection: AwsConnection, settings: AwsSettings, network: Network) -> Finding:
     """Return which rights lack, by EC2's dry runs and by reading a queue; the rest shows when it is needed."""
-    runs = list(dry_runs(network, settings))
+    changes = list(dry_runs(network, settings))
+    runs: list[tuple[str, str, Object]] = [*((right, operation, {}) for right, operation in READS), *changes]
     faults = await asyncio.gather(*(_dry_run(connection, operation, given) for _, operation, given in runs))
     lacking = {right for (right, _, _), allowed in zip(runs, faults, strict=True) if not allowed}
     # Where rights go by tags, all that are on what is there are refused on what nobody has: that says nothing of them.
@@ -145,7 +147,7 @@ async def _rights(connection: AwsConnection, settings: AwsSettings, network: Net
     if not settings.queue and not await _may_read_queues(connection):
         detail = "sqs:GetQueueUrl is not allowed: notices come from the instances themselves alone"
         return Finding(name="rights", verdict=Verdict.WARN, detail=detail, hint=f"allow SQS and EventBridge; {_POLICY}")
-    detail = f"{len(runs) - len(untried)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
+    detail = f"{len(changes) - len(untried)} changes would be allowed; of SQS, EventBridge and Parameter Store only reading was tried"
     if untried:
         detail += f"; {', '.join(sorted(untried))} go by tags, or lack: nobody has what they were tried on"
     return Finding(name="rights", verdict=Verdict.OK, detail=detail)

@@ -10,6 +10,7 @@ import msgspec
 
 from fleetctl import codec, resources
 from fleetctl.errors import ConfigError, ProviderError
+from fleetctl.printable import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +23,7 @@ LIST = "aws-prices.yaml"
 # Where the Pricing API is, whichever region is asked about; China's has another, which needs other credentials too.
 _PRICING_REGION = "us-east-1"
 _HOURS_A_MONTH = 730.0
+_WHY_CHARS_MAX = 200
 _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
@@ -62,7 +64,7 @@ async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: d
     except ProviderError as exc:
         on_demand, source, is_live = {}, f"the packaged list of {packaged.as_of}", False
         cautions.append(
-            f"on-demand prices are the list's of {packaged.as_of} for {packaged.region} ({exc.message[:120]})"
+            f"on-demand prices are the list's of {packaged.as_of} for {packaged.region} ({shortened(exc.message, _WHY_CHARS_MAX)})"
         )
     if missing := [name for name in names if name not in on_demand and name in packaged.on_demand_usd_per_hour]:
         on_demand |= {name: packaged.on_demand_usd_per_hour[name] for name in missing}
@@ -70,7 +72,9 @@ async def read_prices(connection: AwsConnection, names: Iterable[str], *, now: d
         spot = await _spot(connection, names, now)
     except ProviderError as exc:
         spot = {}
-        cautions.append(f"spot prices are not known and count as those on demand ({exc.message[:120]})")
+        cautions.append(
+            f"spot prices are not known and count as those on demand ({shortened(exc.message, _WHY_CHARS_MAX)})"
+        )
     return PriceList(on_demand=on_demand, spot=spot, source=source, is_live=is_live, cautions=tuple(cautions))
 
 
@@ -105,7 +109,7 @@ async def price_of_type(connection: AwsConnection, name: str) -> float:
     known = {**listed.on_demand_usd_per_hour, **listed.head_usd_per_hour}
     if name not in known:
         raise ProviderError(
-            f"the price of {name} is not known ({why[:120]})",
+            f"the price of {name} is not known ({shortened(why, _WHY_CHARS_MAX)})",
             hint=f"allow pricing:GetProducts, or write it into your own {LIST} under head_usd_per_hour",
         )
     return known[name]

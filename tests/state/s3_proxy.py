@@ -23,12 +23,24 @@ class Fault(StrEnum):
     CUT_AFTER = "cut-after"  # it has happened, and nobody is told
     SLOW_DOWN = "slow-down"  # 503, as S3 throttles
     DENIED = "denied"  # 403, as where a right was taken away
+    EXPIRED = "expired"  # 400, as where a session is over
+    SKEWED = "skewed"  # 403, as where the caller's clock is off
     HANG = "hang"  # nothing is answered for as long as this lasts
 
 
 _Response = tuple[int, list[tuple[str, str]], bytes]  # status, headers, content
 _REFUSALS: dict[Fault, _Response] = {
     Fault.SLOW_DOWN: (503, [], b"<Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"),
+    Fault.EXPIRED: (
+        400,
+        [],
+        b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>",
+    ),
+    Fault.SKEWED: (
+        403,
+        [],
+        b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>",
+    ),
     Fault.DENIED: (403, [], b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
 }
 

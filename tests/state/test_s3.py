@@ -184,9 +184,12 @@ def test_one_that_was_reached_before_is_waited_for() -> None:
         until_answered(call, translate=translate, deadline_s=0.3, location="there", hint="")
 
 
-def test_a_state_that_is_denied_is_a_fault_of_the_state_too(s3_server: S3Server) -> None:
+@pytest.mark.parametrize(
+    ("fault", "advice"), [(Fault.DENIED, "s3:GetObject"), (Fault.EXPIRED, "log in again"), (Fault.SKEWED, "clock")]
+)
+def test_a_state_that_is_denied_is_a_fault_of_the_state_too(s3_server: S3Server, fault: Fault, advice: str) -> None:
     with (
-        S3Proxy(s3_server.port, lambda *_: Fault.DENIED).running() as proxy,
+        S3Proxy(s3_server.port, lambda *_: fault).running() as proxy,
         pytest.MonkeyPatch.context() as patched,
     ):
         patched.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{proxy.port}")
@@ -194,7 +197,7 @@ def test_a_state_that_is_denied_is_a_fault_of_the_state_too(s3_server: S3Server)
             objects.get("head")
     assert isinstance(denied.value, CredentialsError)
     assert denied.value.exit_code == CredentialsError.exit_code
-    assert "s3:GetObject" in (denied.value.hint or "")
+    assert advice in (denied.value.hint or "")
 
 
 @pytest.mark.parametrize("url", ["bucket", "s3://", "s3://UPPER/x", "/var/lib/state"])

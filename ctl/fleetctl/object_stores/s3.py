@@ -28,8 +28,17 @@ _PASSING = (
 )  # fmt: skip
 _REFUSED = (
     "AccessDenied", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
-    "SignatureDoesNotMatch", "403",
+    "RequestTimeTooSkewed", "SignatureDoesNotMatch", "403",
 )  # fmt: skip
+_RIGHTS_HINT = "it takes s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the prefix"
+# Who calls is not known by these, whatever rights it has.
+_LOGIN_HINTS = {
+    "ExpiredToken": "the session is over: log in again (`aws sso login`), or export the new session's keys and AWS_SESSION_TOKEN",
+    "InvalidAccessKeyId": "AWS does not know this access key: `aws configure list` shows where it comes from",
+    "InvalidToken": "AWS_SESSION_TOKEN is none of this access key's: `aws configure list` shows where both come from",
+    "RequestTimeTooSkewed": "this machine's clock is minutes off AWS's: `timedatectl` shows it",
+    "SignatureDoesNotMatch": "the secret key is not this access key's: `aws configure list` shows where both come from",
+}
 
 
 def open_s3(place: str, deadline_s: float) -> S3Objects:
@@ -177,10 +186,7 @@ class S3Objects:
         if code in _PASSING or status in _PASSING:
             raise UnansweredError(message) from exc
         if code in _REFUSED or status == "403":
-            raise StateDeniedError(
-                message,
-                hint="it takes s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the prefix",
-            ) from exc
+            raise StateDeniedError(message, hint=_LOGIN_HINTS.get(code, _RIGHTS_HINT)) from exc
         raise StateError(message, hint="see `fleetctl doctor`") from exc
 
 

@@ -63,6 +63,7 @@ class Planning:
 
     plan: Plan | None
     errors: tuple[FleetctlError, ...]
+    listed: tuple[str, ...] = ()  # why and which packaged list stood in for the provider; empty: that was asked
 
 
 async def plan_profile(  # noqa: PLR0913  # the sizing's own inputs are three
@@ -162,7 +163,8 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
         return Planning(plan=None, errors=tuple(errors))
     plan = with_serving(with_priorities(plan, profile, site.engines), profile, site.engines)
     refused = (*_gpu_errors(site, profile, plan), *planned_argument_errors(site, profile, plan, installed))
-    return Planning(plan=None if refused else plan, errors=refused)
+    listed = sold.cautions if sold is not None and not sold.is_live else ()
+    return Planning(plan=None if refused else plan, errors=refused, listed=listed)
 
 
 def _with_cautions(error: FleetctlError, sold: OfferList | None) -> FleetctlError:

@@ -54,6 +54,9 @@ def _checks(site: Site, file_or_name: str) -> Iterator[Check]:
         price = format_usd(plan.cost_usd_per_hour)
         replicas = format_count(sum(lane.replicas for lane in plan.lanes), "replica")
         yield checks.ok("profile", f"{profile.name} is planned: {replicas}, {price} an hour")
+        if planned.listed:
+            advice = "`up` plans by the provider's own answer or not at all: mend what keeps it from being asked"
+            yield checks.warn("offers", "; ".join(planned.listed), advice)
     yield from _references(profile)
     yield from _port(site, profile)
     if planned.plan is None:

@@ -6,12 +6,12 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from fleetctl.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.aws.provider.conftest import Rented
 
@@ -45,6 +45,51 @@ def test_a_newcomer_plans_before_anything_is_created_and_reads_what_lacks(
     made = [c["action"] for c in rented.cloud.calls() if not c["action"].startswith(READS)]
     assert rented.cloud.instances() == []
     assert all("DryRun" in str(c) or c["action"].startswith(READS) for c in rented.cloud.calls()), made
+
+
+@pytest.mark.parametrize(
+    "right", ["DescribeSecurityGroups", "DescribeLaunchTemplates", "DescribeInstanceTypeOfferings"]
+)
+def test_a_right_to_read_that_only_up_takes_is_named_by_doctor(
+    right: str, rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
+    file = tmp_path / "mine.yaml"
+    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
+    rented.cloud.fault("error", action=right, code="UnauthorizedOperation", times=None, status=403)
+    capsys.readouterr()
+    assert main(["--readonly", "doctor", str(file), "-o", "json"]) == 1
+    checks = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert checks["rights"]["found"] == f"not allowed: ec2:{right}"
+    is_by_list = right == "DescribeInstanceTypeOfferings"
+    assert ("the packaged list of July 2026" in checks.get("offers", {"found": ""})["found"]) is is_by_list
+
+
+def test_a_clock_that_is_off_is_no_wrong_key_and_a_refused_call_names_its_right(
+    rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
+    file = tmp_path / "mine.yaml"
+    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
+
+    def says() -> str:
+        capsys.readouterr()
+        main(["doctor", str(file)])
+        return capsys.readouterr().out
+
+    # As STS words it where the clock is behind.
+    off = "Signature expired: 20261130T135000Z is now earlier than 20261130T140000Z (20261130T141500Z - 15 min.)"
+    rented.cloud.fault("error", service="sts", code="SignatureDoesNotMatch", message=off, times=None, status=403)
+    shown = says()
+    assert "clock" in shown
+    assert "secret key" not in shown
+    rented.cloud.clear_faults()
+    rented.cloud.fault("error", action="DescribeImages", code="UnauthorizedOperation", times=None, status=403)
+    assert "have ec2:DescribeImages allowed" in says()
 
 
 def test_without_credentials_a_plan_is_made_by_the_packaged_list_and_nothing_is_brought_up(

@@ -98,7 +98,8 @@ async def test_each_refusal_means_what_it_means_to_the_controller(
     ("code", "advice"),
     [
         ("ExpiredToken", "log in again"), ("InvalidClientTokenId", "does not know this access key"),
-        ("RequestExpired", "clock"), ("UnauthorizedOperation", "names the rights that are missing"),
+        ("RequestExpired", "clock"), ("AuthFailure", "clock"), ("SignatureDoesNotMatch", "secret key"),
+        ("UnauthorizedOperation", "ec2:CreateFleet and ec2:RunInstances and ec2:CreateTags and iam:PassRole allowed"),
     ],
 )  # fmt: skip
 async def test_whoever_is_not_let_in_is_told_what_to_mend(
