@@ -149,3 +149,10 @@ def _refuse_twins(file: Path, machines: tuple[Machine, ...]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"{file}: two machines are called {', '.join(twice)}", hint="give each a `name` of its own")
+    there: dict[tuple[str, int], str] = {}
+    for machine in machines:
+        first = there.setdefault((machine.host, machine.port), machine.name)
+        if first != machine.name:
+            raise ConfigError(
+                f"{file}: {first} and {machine.name} are one machine, {machine.host}", hint="take one of them out"
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ProviderError
 from fleetctl.model.preflight import Finding, Verdict
@@ -19,21 +19,38 @@ _DISK_LEAST, _DISK_AT_EASE = 64 * 2**20, 2**30
 
 
 async def judge(machines: tuple[MachineWatch, ...], nodes: tuple[PlannedNodes, ...]) -> tuple[Finding, ...]:
-    """Return a finding for each machine, and one for the GPUs that are planned on them."""
+    """Return a finding for each machine, one for those that are one machine, and one for the GPUs that are planned on them."""
     looked = await asyncio.gather(*(_look(machine) for machine in machines))
     findings = [finding for finding, _ in looked]
-    free = {machine.machine.name: count for machine, (_, count) in zip(machines, looked, strict=True)}
-    return (*findings, _gpus(nodes, free)) if nodes else tuple(findings)
+    cards = {machine.machine.name: uuids for machine, (_, uuids) in zip(machines, looked, strict=True)}
+    findings += _twins(cards)
+    return (*findings, _gpus(nodes, {name: len(uuids) for name, uuids in cards.items()})) if nodes else tuple(findings)
 
 
-async def _look(machine: MachineWatch) -> tuple[Finding, int]:
-    """Return what is to be said of one, and how many GPUs it has."""
+def _twins(cards: dict[str, list[str]]) -> list[Finding]:
+    """Return who shows a GPU that another does too: one machine by two names, whose GPUs would be counted and listed twice."""
+    names: dict[str, list[str]] = {}
+    for name, uuids in cards.items():
+        for uuid in uuids:
+            names.setdefault(uuid, []).append(name)
+    groups = sorted({" and ".join(each) for each in names.values() if len(each) > 1})
+    hint = "take all but one out of the inventory"
+    return [
+        Finding(
+            name="machines", verdict=Verdict.FAIL, detail=f"{each} are one machine: they have the same GPUs", hint=hint
+        )
+        for each in groups
+    ]
+
+
+async def _look(machine: MachineWatch) -> tuple[Finding, list[str]]:
+    """Return what is to be said of one, and its GPUs' UUIDs."""
     name = f"machine {machine.machine.name}"
     try:
         found = await machine.connection.call("look", {}, deadline_s=_DEADLINE_S)
     except ProviderError as exc:
         hint = exc.hint or "mend it, or take it out of the inventory"
-        return Finding(name=name, verdict=Verdict.FAIL, detail=exc.message, hint=hint), 0
+        return Finding(name=name, verdict=Verdict.FAIL, detail=exc.message, hint=hint), []
     count, free = len(found["gpus"]), found["disk_free_bytes"]
     kinds = Counter(gpu["name"] for gpu in found["gpus"])
     gpus = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no GPU"
@@ -42,8 +59,15 @@ async def _look(machine: MachineWatch) -> tuple[Finding, int]:
         detail += "; " + ", ".join(f"{name}={value}" for name, value in sorted(machine.machine.labels.items()))
     if found["problem"]:
         detail += f"; nvidia-smi: {found['problem']}"
+    if full := _filled(found["gpus"]):
+        detail += f"; of GPU {', '.join(full)} more than half of the memory is in use"
     verdict, hint = _verdict(found, count, free)
-    return Finding(name=name, verdict=verdict, detail=detail, hint=hint), count
+    return Finding(name=name, verdict=verdict, detail=detail, hint=hint), [gpu["uuid"] for gpu in found["gpus"]]
+
+
+def _filled(gpus: list[dict[str, Any]]) -> list[str]:
+    """Return the GPUs that somebody uses, engines of this or another fleet among them: one more finds no room there."""
+    return [str(gpu["index"]) for gpu in gpus if gpu["free_bytes"] < gpu["memory_bytes"] / 2]
 
 
 def _verdict(found: dict[str, object], count: int, disk_free_bytes: int) -> tuple[Verdict, str]:
@@ -68,7 +92,7 @@ def _gpus(nodes: tuple[PlannedNodes, ...], there: dict[str, int]) -> Finding:
     for each in nodes:
         wanted[each.offering.zone] += each.count * each.offering.gpu_count
     needed, counted = sum(wanted.values()), sum(there.values())
-    detail = f"{counted} on {len(there)} machines, and {needed} are planned"
+    detail = f"{counted} on {sum(map(bool, there.values()))} of {len(there)} machines, and {needed} are planned"
     if needed > counted:
         hint = "plan fewer replicas, or add machines to the inventory"
         return Finding(name="GPUs", verdict=Verdict.FAIL, detail=detail, hint=hint)

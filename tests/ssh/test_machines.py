@@ -253,6 +253,39 @@ def test_a_refused_login_names_the_key_file_that_is_not_there_and_the_command_to
     assert f"ssh -p {host.port} -i {tmp_path / 'lost'} " in caught.value.hint
 
 
+def test_a_gpu_whose_memory_is_not_said_costs_no_other_of_its_machine(
+    inventory: Path, machines: dict[str, Host]
+) -> None:
+    rows = ("0, GPU-a-0, NVIDIA L40S, [N/A], [N/A], [N/A]", "1, GPU-a-1, NVIDIA L40S, 46068, 1200, [N/A]")
+    with showing(machines["gpu-a"], *rows):
+        offered = asyncio.run(provider(inventory).offerings())
+        found = {finding.name: finding for finding in asyncio.run(provider(inventory).findings(()))}
+    assert {each.gpu_count for each in offered if each.zone == "gpu-a"} == {1}
+    detail = found["machine gpu-a"].detail
+    assert "1 NVIDIA L40S" in detail
+    assert "GPU 0: its memory is not said" in detail
+    assert "of GPU 1 more than half of the memory is in use" in detail
+
+
+def test_a_machine_by_two_names_is_found_by_its_gpus(inventory: Path, machines: dict[str, Host]) -> None:
+    rows = ("0, GPU-b-0, NVIDIA L40S, 46068, 45500, [N/A]",)
+    with showing(machines["gpu-a"], *rows), showing(machines["gpu-b"], *rows):
+        findings = asyncio.run(provider(inventory).findings(()))
+    (twins,) = [each for each in findings if each.verdict is Verdict.FAIL]
+    assert twins.detail == "gpu-a and gpu-b are one machine: they have the same GPUs"
+
+
+@contextlib.contextmanager
+def showing(host: Host, *rows: str) -> Iterator[None]:
+    """Have a machine's nvidia-smi print these rows."""
+    program = host.directory / "bin" / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(rows) + "\nEND\n")
+    try:
+        yield
+    finally:
+        host.write_gpus(host.gpus)
+
+
 @contextlib.contextmanager
 def with_entry(host: Host, directory: Path, **extra: object) -> Iterator[Path]:
     """Give an inventory of one machine whose entry has these keys."""
@@ -271,6 +304,7 @@ def with_entry(host: Host, directory: Path, **extra: object) -> Iterator[Path]:
         ("hosts: [{host: -oProxyCommand=x}]", "host"),
         ("hosts: [{host: a, pirce: 3}]", "pirce"),
         ("hosts: [{host: a}, {host: a}]", "two machines"),
+        ("hosts: [{host: a, name: b}, {host: a, name: c, user: d}]", "b and c are one machine"),
         ("hosts: [{host: a, port: 99999}]", "port"),
         ("{", "no YAML"),
     ],

@@ -29,6 +29,8 @@ def gpus() -> tuple[list[dict[str, Any]], str]:
     rows = [[word.strip() for word in row] for row in csv.reader(text.splitlines())]
     rows = [row for row in rows if len(row) == len(_GPU_FIELDS.split(","))]
     divided = [row[0] for row in rows if row[-1] == "Enabled"]
+    # "[N/A]" of memory that is the processor's too, "[Unknown Error]" of a card that has fallen off: nothing says what fits.
+    unsized = [row[0] for row in rows if not (row[3].isdigit() and row[4].isdigit())]
     found = [
         {
             "index": int(row[0]),
@@ -38,9 +40,11 @@ def gpus() -> tuple[list[dict[str, Any]], str]:
             "free_bytes": int(row[4]) * _MIB,
         }
         for row in rows
-        if row[-1] != "Enabled"
+        if row[0] not in {*divided, *unsized}
     ]
-    return found, f"GPU {', '.join(divided)}: divided by MIG, whose instances are not used" if divided else ""
+    problems = [f"GPU {', '.join(divided)}: divided by MIG, whose instances are not used"] if divided else []
+    problems += [f"GPU {', '.join(unsized)}: its memory is not said, so it is not used"] if unsized else []
+    return found, "; ".join(problems)
 
 
 def picked(count: int, memory_fraction: float, taken: set[int]) -> list[int]:
