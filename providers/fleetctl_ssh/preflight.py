@@ -22,15 +22,17 @@ async def judge(machines: tuple[MachineWatch, ...], nodes: tuple[PlannedNodes, .
     """Return a finding for each machine, one for those that are one machine, and one for the GPUs that are planned on them."""
     looked = await asyncio.gather(*(_look(machine) for machine in machines))
     findings = [finding for finding, _ in looked]
-    cards = {machine.machine.name: uuids for machine, (_, uuids) in zip(machines, looked, strict=True)}
-    findings += _twins(cards)
-    return (*findings, _gpus(nodes, {name: len(uuids) for name, uuids in cards.items()})) if nodes else tuple(findings)
+    uuids_of = {machine.machine.name: uuids for machine, (_, uuids) in zip(machines, looked, strict=True)}
+    findings += _twins(uuids_of)
+    return (
+        (*findings, _gpus(nodes, {name: len(uuids) for name, uuids in uuids_of.items()})) if nodes else tuple(findings)
+    )
 
 
-def _twins(cards: dict[str, list[str]]) -> list[Finding]:
+def _twins(uuids_of: dict[str, list[str]]) -> list[Finding]:
     """Return who shows a GPU that another does too: one machine by two names, whose GPUs would be counted and listed twice."""
     names: dict[str, list[str]] = {}
-    for name, uuids in cards.items():
+    for name, uuids in uuids_of.items():
         for uuid in uuids:
             names.setdefault(uuid, []).append(name)
     groups = sorted({" and ".join(each) for each in names.values() if len(each) > 1})

@@ -129,7 +129,7 @@ def test_a_machine_on_record_is_left_alone_whatever_somebody_has_made_of_its_tag
         ImageId=rented.cloud.image(), InstanceType="g6.xlarge", MinCount=4, MaxCount=4,
         TagSpecifications=[{"ResourceType": "instance", "Tags": named}],
     )["Instances"]  # fmt: skip
-    serving, shared, head, stray = [each["InstanceId"] for each in launched]
+    serving, shared, head, orphaned = [each["InstanceId"] for each in launched]
     store.put_fleet(samples.profile("living"), samples.plan("living"), now=samples.EPOCH)
     store.begin_replica(samples.replica(fleet="living"), samples.node_request(fleet="living"), now=samples.EPOCH)
     second = {"replica_id": "r2", "fleet": "living"}
@@ -142,6 +142,6 @@ def test_a_machine_on_record_is_left_alone_whatever_somebody_has_made_of_its_tag
     )
     store.put_record(StoredRecord.of(Collection.HEADS, sign_key(1), sign, at=samples.EPOCH, fleet="living"))
     site = site_on(rented, store, ahead_s=600)
-    assert listed(site, capsys) == {"instance": stray}
+    assert listed(site, capsys) == {"instance": orphaned}
     assert main(["gc", "--yes", "-q"], site=site) == 0
     assert {each["id"] for each in rented.cloud.instances("pending", "running")} == {serving, shared, head}
