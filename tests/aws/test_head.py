@@ -196,6 +196,11 @@ def bring_up(home: Home, cloud: Cloud) -> int:
     assert re.search(
         r"head 1 \(i-\w+\): (its machine starts|running at \S+, installing fleetctl|up, its controller)", shown.err
     )
+    (head,) = heads(cloud, "running")
+    status = home.fleetctl("status", "booted")
+    assert re.search(
+        rf"Head     {head} at \S+, number 1, fleetctl \S+, from {cloud.image()} \(ssm:{PARAMETER}\)", status
+    )
     return port
 
 

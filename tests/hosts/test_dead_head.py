@@ -136,6 +136,16 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Laptop]:
     store.close()
 
 
+def test_a_head_is_shown_by_its_order_until_it_is_up_and_by_its_sign_then(laptop: Laptop) -> None:
+    host = laptop.host()
+    shown = host.head_status()
+    assert str(shown) == "i-1 at 127.0.0.1, number 1, fleetctl 1, from ami-1"
+    laptop.store.remove_record(Collection.HEADS, sign_key(1), fleet=FLEET)
+    assert host.head_status() == shown, "the state is not read for every look"
+    laptop.clock.jump(6.0)
+    assert str(host.head_status()) == "number 1, not up yet, from ami-1"
+
+
 def test_down_ends_a_head_that_is_silent_and_has_another_take_the_fleet_down(laptop: Laptop) -> None:
     host = laptop.host()
     laptop.store.set_phase(FLEET, DesiredPhase.DOWN, now=EPOCH)

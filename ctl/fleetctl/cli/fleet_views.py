@@ -126,6 +126,8 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
         yield _certificate(status.certificate, status.at)
     control = "not running" if status.is_unattended else _alive(status.controller_alive, status.controller_pid)
     yield f"Control  {_elsewhere(status) or control}"
+    if status.head is not None:
+        yield f"Head     {status.head}"
     yield f"Cost     {cost}" + (f", ${per_token:.2f}/1M tokens" if per_token is not None else "")
     for title, images in (
         ("Image", image_lines((lane.name, lane.image) for lane in status.lanes)),

@@ -61,6 +61,25 @@ class HeadSign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeadStatus:
+    """What faces show of a fleet's newest head, by its order and its sign."""
+
+    number: int
+    image: PinnedImage | None = None  # that it was ordered from; None: of a fleetctl that kept none
+    machine_id: str = ""  # empty: it is not up yet
+    address: str = ""  # within its network
+    version: str = ""  # of its fleetctl
+    up_at: datetime | None = None
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        image = f", from {self.image}" if self.image is not None else ""
+        if self.up_at is None:
+            return f"number {self.number}, not up yet{image}"
+        return f"{self.machine_id} at {self.address}, number {self.number}, fleetctl {self.version}{image}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """A head's machine, as its provider shows it."""
 

@@ -12,6 +12,7 @@ from fleetctl.model.desired import DesiredPhase, Overrides
 from fleetctl.model.engine_fault import EngineFault
 from fleetctl.model.gateway import EventLoopLoad, LaneSnapshot
 from fleetctl.model.gateway_process import GatewayStatus
+from fleetctl.model.head import HeadStatus
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.ladder import LadderStep
 from fleetctl.model.node import BootProgress
@@ -124,6 +125,7 @@ class FleetStatus:
     revision: int | None = None  # that its lanes have, or are brought to, the first included; None: no rollout is known
     is_revision_complete: bool = True  # every lane has what it asks for, and of no other
     reason: str = ""  # what stands in the whole fleet's way: a cap, a silent provider, a failed tick; empty: nothing
+    head: HeadStatus | None = None  # the machine of its own that controller and gateway have; None: they have none
     plan_risks: tuple[str, ...] = ()  # promises that its plan's forecasts may miss, accepted with --accept-risk
 
     @property

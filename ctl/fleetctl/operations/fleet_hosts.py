@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.certificates import whole_pem
 from fleetctl.model.host_choice import HostRecord
-from fleetctl.ports.head_image import HeadImageKeeper
+from fleetctl.ports.head_image import HeadImageKeeper, HeadReader
 from fleetctl.ports.host import STATUS_S, CertificateKeeper, GatewayReach, HostPlace, RemoteHost
 from fleetctl.ports.records import Collection, StoredRecord
 from fleetctl.ports.silence import SilenceReader
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fleetctl.clock import BlockingClock
     from fleetctl.environment import FleetEnvironment
+    from fleetctl.model.head import HeadStatus
     from fleetctl.model.log import LogChunk
     from fleetctl.model.preflight import Finding
     from fleetctl.model.profile import Profile
@@ -119,6 +120,11 @@ class FleetHosts:
         host = self._of(fleet)
         if isinstance(host, HeadImageKeeper):
             host.refresh_image(fleet)
+
+    def head_status(self, fleet: str) -> HeadStatus | None:
+        """Return what is on record of a fleet's head; None: its host is none, or this machine is it."""
+        host = self._local if self.keeps_here(fleet) else self._of(fleet)
+        return host.head_status() if isinstance(host, HeadReader) else None
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return what lives of the fleet."""

@@ -18,7 +18,7 @@ from fleetctl.model.reason import ReasonCode
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
 from fleetctl.model.subject import FLEET, GATEWAY, Subject, SubjectKind, subjects_named
 from fleetctl.operations.commands import holds_nodes, kept_elsewhere, why_silent
-from fleetctl.operations.gateway_reach import gateway_reach
+from fleetctl.operations.gateway_reach import gateway_reach, head_status
 from fleetctl.operations.lookup import fleet_names, known_fleet
 from fleetctl.operations.subjects import subject_meant
 from fleetctl.ports.host import STATUS_S
@@ -51,7 +51,8 @@ def status(site: Site, fleet: str, *, deadline_s: float = STATUS_S) -> FleetStat
 
 
 def _as_reached(site: Site, seen: FleetStatus) -> FleetStatus:
-    """Return it with the gateway's address as its host has it: a controller in a pod knows that of the pod alone."""
+    """Return it with what its host knows better: its head, and the gateway's address, as a pod's controller knows the pod's alone."""
+    seen = replace(seen, head=head_status(site, seen.fleet))
     reach = gateway_reach(site, seen.fleet)
     return seen if reach is None else replace(seen, gateway_url=reach.gateway_url())
 

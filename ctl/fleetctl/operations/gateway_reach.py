@@ -10,6 +10,7 @@ from fleetctl.operations.fleet_hosts import FleetHosts
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from fleetctl.model.head import HeadStatus
     from fleetctl.model.profile import Profile
     from fleetctl.operations.site import Site
     from fleetctl.ports.host import GatewayReach
@@ -31,6 +32,11 @@ def gateway_reached(site: Site, profile: Profile) -> AbstractContextManager[str]
     """Yield a base URL by which this machine reaches the gateway, for a block. Raises UnavailableError."""
     reach = gateway_reach(site, profile.name)
     return reach.gateway_reached() if reach is not None else nullcontext(profile.gateway.url)
+
+
+def head_status(site: Site, fleet: str) -> HeadStatus | None:
+    """Return what is on record of the machine that a fleet's controller and gateway have of their own; None: they have none."""
+    return site.host.head_status(fleet) if isinstance(site.host, FleetHosts) else None
 
 
 def gateway_reach(site: Site, fleet: str) -> GatewayReach | None:

@@ -216,5 +216,9 @@ def _second(status: FleetStatus, freshness: Freshness, canvas: Canvas) -> tuple[
         spans: tuple[Span, ...] = ((reason, tone),)
     else:
         address = f"{status.gateway_url}/v1"
-        spans = ((f"{status.model} on {status.provider} {canvas.marks.arrow} ", Tone.DIM), (address, Tone.DIM))
+        head = f", head {status.head}" if status.head is not None else ""
+        spans = (
+            (f"{status.model} on {status.provider} {canvas.marks.arrow} ", Tone.DIM),
+            (f"{address}{head}", Tone.DIM),
+        )
     return cut(Cell(spans=spans), canvas.width, ellipsis=canvas.marks.ellipsis).spans

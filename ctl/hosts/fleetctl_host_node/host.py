@@ -28,7 +28,7 @@ from fleetctl_host_node.tunnel import Tunnel, TunnelEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from fleetctl.model.head import Head, HeadRecord
+    from fleetctl.model.head import Head, HeadRecord, HeadStatus
     from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
     from fleetctl.ports.host import HostPlace, Stall
@@ -129,6 +129,8 @@ class PlacedNodeHost(LocalHost):
         self._looked_s = -_LOOK_S
         self._shown: set[str] = set()
         self._machine = "ID"  # the head's that was looked at last
+        self._head: HeadStatus | None = None
+        self._head_read_s = 0.0
 
     def ensure_controller(self, fleet: str, *, is_wanted: Callable[[], bool], within_s: float | None = None) -> None:
         """Return once the head's controller answers, through a tunnel; have a head made where there is none. Raises UnavailableError."""
@@ -207,6 +209,13 @@ class PlacedNodeHost(LocalHost):
         """Look the next head's image up anew."""
         del fleet  # it is the host of one
         self._orders.refresh_image()
+
+    def head_status(self) -> HeadStatus | None:
+        """Return the newest head as its order and its sign say, read at most every 5 s: whoever watches asks every second."""
+        now_s = self._place.clock.monotonic_s()
+        if self._head is None or now_s - self._head_read_s >= _LOOK_S:
+            self._head, self._head_read_s = self._orders.status(), now_s
+        return self._head
 
     def processes(self, fleet: str) -> FleetProcesses:
         """Return whether both live, by the lease: its controller gives a sign of life every 5 s. Their numbers are the head's."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.errors import ConfigError, FleetctlError, ProviderError, UnavailableError
 from fleetctl.model.action import EntryKind
-from fleetctl.model.head import IMAGE_KEY, Head, HeadRecord, HeadSign, HeadState, sign_key
+from fleetctl.model.head import IMAGE_KEY, Head, HeadRecord, HeadSign, HeadState, HeadStatus, sign_key
 from fleetctl.model.journal import JournalEntry
 from fleetctl.model.pinned_image import PinnedImage
 from fleetctl.model.reason import ReasonCode
@@ -67,6 +67,19 @@ class HeadOrders:
         """Return what an order's head left in the state; None: it is not up yet."""
         found = self.place.store.find_record(Collection.HEADS, sign_key(order.number), fleet=self.place.fleet)
         return found.value_as(HeadSign) if found is not None else None
+
+    def status(self) -> HeadStatus | None:
+        """Return what the state has of the newest head; None: none was ordered."""
+        order = self.newest()
+        if order is None:
+            return None
+        sign = self.sign(order)
+        if sign is None:
+            return HeadStatus(number=order.number, image=order.image)
+        return HeadStatus(
+            number=order.number, image=order.image, machine_id=sign.machine_id, address=sign.address,
+            version=sign.version, up_at=sign.up_at,
+        )  # fmt: skip
 
     def standing(self) -> tuple[HeadRecord, Head]:
         """Return the newest order and its machine, launched now if it was not; the next order's where that has ended."""
