@@ -126,7 +126,7 @@ class OsSignals:
             yield
         finally:
             self._instead.pop()
-            if not self._instead:
+            if not (self._instead and self._instead[-1]):  # nothing around it holds: signals are let through there
                 self._deliver()
 
     @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.processors import usable_cpus
 from fleetctl_local import kernel
 from fleetctl_local.machine import memory_left
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.cpu_share import CpuShare
 
-_PROC, _CGROUPS, _TOPOLOGY = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
 _GIB = 2**30
 # The rest is for what else starts here, and for the page cache, through which weights are read.
 _SHARED_OUT = 0.9
@@ -40,11 +41,9 @@ CpuReader = Callable[[], CpuReading]
 def machine_cpus() -> CpuReading:
     """Read them, and the limits of the container this runs in, if it does; no replica has any of its memory yet."""
     cpus = sorted(os.sched_getaffinity(0), key=_place) if kernel.IS_LINUX else []
-    seen = len(cpus) or os.cpu_count() or 1
-    quota = _quota()
     return CpuReading(
         cpus=tuple(cpus),
-        count=max(1, min(seen, int(quota)) if quota else seen),
+        count=usable_cpus(),
         memory_bytes=memory_left() or 0,
     )
 
@@ -110,15 +109,3 @@ def _number(path: Path) -> int:
         return int(path.read_text())
     except (OSError, ValueError):  # some virtual machines have no topology
         return 0
-
-
-def _quota() -> float:
-    """Return the CPUs a container is held to; 0: to none."""
-    try:
-        limit, period = (_CGROUPS / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        limit, period = (
-            str(_number(_CGROUPS / "cpu/cpu.cfs_quota_us")),
-            str(_number(_CGROUPS / "cpu/cpu.cfs_period_us")),
-        )
-    return int(limit) / int(period) if limit.isdigit() and period.isdigit() and int(period) else 0.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
+from fleetctl import os_signals
 from fleetctl.catalogue.calibrations import calibrated
 from fleetctl.catalogue.known import load_catalogue, resolve_model
 from fleetctl.config.faults import placed
@@ -38,12 +39,14 @@ from fleetctl.operations.profile_errors import keyring_errors, profile_errors
 from fleetctl.operations.proving import NO_PROOF, prove, with_risks
 from fleetctl.operations.rocm_builds import rocm_cautions
 from fleetctl.ports.engine import visible_engine
+from fleetctl.processors import usable_cpus
 from fleetctl.solver import solve
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from fleetctl.config.faults import ProfileSource
+    from fleetctl.core.plan import FleetSearch
     from fleetctl.core.plan.layouts import LayoutRules
     from fleetctl.model.catalogue import Catalogue, ModelCard, Offering
     from fleetctl.model.profile import Profile
@@ -146,10 +149,7 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
             searched = search_fleet(profile, **inputs, solve=solve, accepts_risk=accepts_risk)
             if proves and not errors and not os.environ.get(NO_PROOF):
                 rows = inputs["trace_rows"]
-                plan = prove(searched, rows, accepts_risk=accepts_risk)
-                if names_burst:
-                    slowdown = {} if accepts_risk else searched.slowdowns()
-                    plan = with_breaking_bursts(plan, profile, rows, slowdown)
+                plan = _proved(searched, profile, rows, accepts_risk=accepts_risk, names_burst=names_burst)
             else:
                 plan = with_risks(searched.plan(), profile, accepts_risk=accepts_risk)
         else:
@@ -165,6 +165,25 @@ async def try_planning(  # noqa: PLR0913  # as plan_profile
     refused = (*_gpu_errors(site, profile, plan), *planned_argument_errors(site, profile, plan, installed))
     listed = sold.cautions if sold is not None and not sold.is_live else ()
     return Planning(plan=None if refused else plan, errors=refused, listed=listed)
+
+
+def _proved(
+    searched: FleetSearch,
+    profile: Profile,
+    rows: TracedRequests | None,
+    *,
+    accepts_risk: bool,
+    names_burst: bool,
+) -> Plan:
+    """Return the plan that a simulation shows to hold. Raises InfeasiblePlanError, BudgetExceededError."""
+    processes = usable_cpus()
+    # It computes, for a minute perhaps, and gives the loop no chance to end it: Ctrl-C is raised right here.
+    with os_signals.let_through():
+        plan = prove(searched, rows, accepts_risk=accepts_risk, processes=processes)
+        if not names_burst:
+            return plan
+        slowdown = {} if accepts_risk else searched.slowdowns()
+        return with_breaking_bursts(plan, profile, rows, slowdown, processes=processes)
 
 
 def _with_cautions(error: FleetctlError, sold: OfferList | None) -> FleetctlError:

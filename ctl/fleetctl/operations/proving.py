@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.core.dispersion import is_dispersion_exact
@@ -23,13 +24,15 @@ from fleetctl.sim.sampled import EnteredRun, LaneMemo, entered_lanes, sample_fle
 from fleetctl.sim.scenario import SimulationSpec, paced
 from fleetctl.sim.world import EPOCH
 from fleetctl.units import format_fraction
+from fleetctl.worker_processes import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from fleetctl.core.plan import FleetSearch, TracedRequest
     from fleetctl.load.trace import Arrival
     from fleetctl.model.plan import LanePlan
+    from fleetctl.sim.sampled import LaneSamples
 
 NO_PROOF = "FLEETCTL_NO_PROOF"  # set to anything: no plan is simulated
 REQUESTS = 4000  # of one simulation, about: a second of computing
@@ -41,6 +44,7 @@ _SLICE_REQUESTS = 9000
 # form finds: what holds there holds with the more that share the same load. To route among a thousand takes twenty times as long.
 _CROWDED_REPLICAS_MIN = 50
 _CROWDED_TIMES = 3
+_FORKED_REQUESTS_MIN = 2000
 _WARM_S_MIN, _WARM_S_MAX = 5.0, 20.0
 _MORE, _FEWER = 1.25, 0.8  # of the count, while only one side is known
 _FAR, _MORE_FROM_FAR = 4.0, 1.6  # times as many missed as may be: the count is far off
@@ -72,18 +76,23 @@ class _Count:
 
 
 def prove(
-    searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accepts_risk: bool = False, requests: int = REQUESTS
+    searched: FleetSearch,
+    rows: Sequence[TracedRequest] | None,
+    *,
+    accepts_risk: bool = False,
+    requests: int = REQUESTS,
+    processes: int = 1,
 ) -> Plan:
     """Return the plan with the fewest replicas that a simulation shows to keep every promise, and what it measured as forecast.
 
     Engines step as much slower as the step model has been wrong on data it was not fitted to, with `accepts_risk` at
     its point; emulated ones step by the model. Where no count within reach holds, the next cheapest kinds of replica are
-    tried. Deterministic. Raises InfeasiblePlanError of the cheapest where none of them holds either, BudgetExceededError.
+    tried. Deterministic, and the same by whatever number of `processes`. Raises InfeasiblePlanError of the cheapest where none of them holds either, BudgetExceededError.
     """
     refused: list[InfeasiblePlanError] = []
     for _ in range(_KINDS_MAX):
         try:
-            return _prove(searched, rows, accepts_risk=accepts_risk, requests=requests)
+            return _prove(searched, rows, accepts_risk=accepts_risk, requests=requests, processes=processes)
         except InfeasiblePlanError as error:
             refused.append(error)
             lane = next((each.name for each in searched.profile.lanes if error.key[:2] == ("lanes", each.name)), None)
@@ -96,7 +105,9 @@ def prove(
     raise refused[0]
 
 
-def _prove(searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accepts_risk: bool, requests: int) -> Plan:
+def _prove(
+    searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accepts_risk: bool, requests: int, processes: int
+) -> Plan:
     """Prove the kinds of replica that were chosen. Raises InfeasiblePlanError, BudgetExceededError."""
     profile, plan = searched.profile, searched.plan()
     if any(lane.offering.is_on_cpu for lane in plan.lanes) or profile.workflows is not None:
@@ -104,7 +115,7 @@ def _prove(searched: FleetSearch, rows: Sequence[TracedRequest] | None, *, accep
     load = proof_load(profile, rows, requests_max=requests, warm_s=warm_s(plan))
     slowdown = {} if accepts_risk else searched.slowdowns()
     crowds = {o.lane.name: max(_CROWDED_REPLICAS_MIN, _CROWDED_TIMES * o.result.needed) for o in searched.chosen}
-    laboratory = Laboratory(profile=profile, plan=plan, load=load, crowds=crowds)
+    laboratory = Laboratory(profile=profile, plan=plan, load=load, crowds=crowds, processes=processes)
     counts = _counts(searched, plan)
     for _ in range(_PASSES_MAX):
         trying = {lane: count.tried for lane, count in counts.items()}
@@ -155,6 +166,7 @@ class Laboratory:
     plan: Plan
     load: ProofLoad
     crowds: dict[str, int] = field(default_factory=dict)  # lane -> how many replicas are tried with the load of more
+    processes: int = 1  # that simulate the load's runs, which know nothing of each other
     known: dict[tuple[object, ...], dict[str, SimulatedEvidence]] = field(default_factory=dict)
     lanes: LaneMemo = field(default_factory=dict)
     entered: list[EnteredRun] = field(
@@ -188,8 +200,9 @@ class Laboratory:
         desired, spec = self._fleet(simulated), paced(profile, SimulationSpec(settled=simulated))
         # Where all requests arrive, each run is as it is.
         loads: Sequence[Sequence[Arrival] | EnteredRun] = self._entered(desired, spec) if kept else load.runs
-        runs = [
-            sample_fleet(
+        simulations: list[Callable[[], dict[str, LaneSamples]]] = [
+            partial(
+                sample_fleet,
                 desired,
                 run,
                 replace(spec, seed=number, duration_s=load.run_s[number]),
@@ -200,6 +213,8 @@ class Laboratory:
             )
             for number, run in enumerate(loads)
         ]
+        # To fork takes as long as some hundred requests.
+        runs = spread(simulations, processes=self.processes if load.requests >= _FORKED_REQUESTS_MIN else 1)
         return {
             lane.name: lane_evidence(
                 lane,
