@@ -169,6 +169,16 @@ def test_a_short_trace_is_replayed_whole_at_the_profiles_rate() -> None:
     assert load.run_s[0] < 60.0
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "1 request"), (40, "40 requests")])
+def test_of_a_trace_of_few_requests_it_is_said_that_they_tell_no_tail(count: int, said: str) -> None:
+    rows = [TracedRequest(float(n), 500, 50) for n in range(count)]
+    plan = prove(searched(rps=1, rows=rows), rows)
+    assert plan.proof.startswith("the one request of" if count == 1 else "all 40 requests of")
+    assert any(each.startswith(f"the trace has {said}: ") for each in plan.cautions)
+    many = [TracedRequest(float(n), 500, 50) for n in range(100)]
+    assert not any("the trace has" in each for each in prove(searched(rps=1, rows=many), many).cautions)
+
+
 def test_a_promise_that_no_count_is_shown_to_keep_is_refused_and_taken_at_ones_own_risk() -> None:
     # Prompts of 30,000 tokens, one in fifty, take seconds on their own; the closed form has only their percentiles.
     rng = random.Random(5)

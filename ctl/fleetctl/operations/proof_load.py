@@ -130,7 +130,7 @@ def _traced(
             f"requests{at_speed}, the busiest of each lane, each after {format_duration(filled_s)} in which its fleet fills"
         )
     else:
-        starts, window_s, about = [times[0]], spanned_s, f"all {len(rows):,} requests of the trace{at_speed}"
+        starts, window_s, about = [times[0]], spanned_s, _whole_words(len(rows), at_speed)
         warm_s = min(warm_s, spanned_s / 4)
     runs = tuple(
         tuple(
@@ -140,6 +140,10 @@ def _traced(
         for start in starts
     )
     return ProofLoad(runs=runs, run_s=(window_s,) * len(runs), warm_s=warm_s, about=about, is_traced=True)
+
+
+def _whole_words(count: int, at_speed: str) -> str:
+    return f"all {count:,} requests of the trace{at_speed}" if count > 1 else "the one request of the trace"
 
 
 def _arrival(profile: Profile, row: TracedRequest, at_s: float, rng: random.Random, *, tells_cached: bool) -> Arrival:

@@ -23,7 +23,7 @@ from fleetctl.operations.proof_load import DrawnRun, ProofLoad, proof_load
 from fleetctl.sim.sampled import EnteredRun, LaneMemo, entered_lanes, sample_fleet
 from fleetctl.sim.scenario import SimulationSpec, paced
 from fleetctl.sim.world import EPOCH
-from fleetctl.units import format_fraction
+from fleetctl.units import format_count, format_fraction
 from fleetctl.worker_processes import spread
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _SLICE_REQUESTS = 9000
 _CROWDED_REPLICAS_MIN = 50
 _CROWDED_TIMES = 3
 _FORKED_REQUESTS_MIN = 2000
+_TAIL_REQUESTS_MIN = 100  # below it the ceil rank of a P99 is the last one (docs/slo.md)
 _WARM_S_MIN, _WARM_S_MAX = 5.0, 20.0
 _MORE, _FEWER = 1.25, 0.8  # of the count, while only one side is known
 _FAR, _MORE_FROM_FAR = 4.0, 1.6  # times as many missed as may be: the count is far off
@@ -311,8 +312,19 @@ def _with_forecast(plan: Plan, laboratory: Laboratory, slowdown: dict[str, float
     slow = laboratory.simulated(counts, slowdown)
     profile = as_held(laboratory.profile)
     lanes = tuple(_simulated(profile, lane, point[lane.lane], slow[lane.lane]) for lane in plan.lanes)
-    about = "; ".join((laboratory.load.about, *_parts(lanes, laboratory.load)))
-    return with_risks(replace(plan, lanes=lanes, proof=about), profile, accepts_risk=accepts_risk)
+    load = laboratory.load
+    about = "; ".join((load.about, *_parts(lanes, load)))
+    proven = replace(plan, lanes=lanes, proof=about, cautions=(*plan.cautions, *_few(load)))
+    return with_risks(proven, profile, accepts_risk=accepts_risk)
+
+
+def _few(load: ProofLoad) -> Iterator[str]:
+    """Yield that a trace has too few requests to tell a tail by."""
+    if load.is_traced and load.requests < _TAIL_REQUESTS_MIN:
+        yield (
+            f"the trace has {format_count(load.requests, 'request')}: of fewer than {_TAIL_REQUESTS_MIN} the P99 is that of the worst one, "
+            "and how others fare is not shown; a longer trace does, or the workload's percentiles without one"
+        )
 
 
 def _parts(lanes: Sequence[LanePlan], load: ProofLoad) -> Iterator[str]:
