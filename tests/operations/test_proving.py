@@ -169,12 +169,12 @@ def test_a_short_trace_is_replayed_whole_at_the_profiles_rate() -> None:
     assert load.run_s[0] < 60.0
 
 
-@pytest.mark.parametrize(("count", "said"), [(1, "1 request"), (40, "40 requests")])
-def test_of_a_trace_of_few_requests_it_is_said_that_they_tell_no_tail(count: int, said: str) -> None:
+@pytest.mark.parametrize(("count", "words"), [(1, "1 request"), (40, "40 requests")])
+def test_of_a_trace_of_few_requests_a_caution_tells_that_they_tell_no_tail(count: int, words: str) -> None:
     rows = [TracedRequest(float(n), 500, 50) for n in range(count)]
     plan = prove(searched(rps=1, rows=rows), rows)
     assert plan.proof.startswith("the one request of" if count == 1 else "all 40 requests of")
-    assert any(each.startswith(f"the trace has {said}: ") for each in plan.cautions)
+    assert any(each.startswith(f"the trace has {words}: ") for each in plan.cautions)
     many = [TracedRequest(float(n), 500, 50) for n in range(100)]
     assert not any("the trace has" in each for each in prove(searched(rps=1, rows=many), many).cautions)
 
