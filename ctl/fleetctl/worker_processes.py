@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-# What a computation makes lives until it is over, or dies by reference counts: looking for cycles at every 700th object is 12 % of it.
-_GC_THRESHOLDS = (50_000, 50, 50)
 _READ_BYTES = 1 << 20
 
 
@@ -37,25 +35,14 @@ class _Worker:
 def spread(calls: Sequence[Callable[[], T]], *, processes: int) -> list[T]:
     """Return what each call returns, in their order, computed by at most so many processes.
 
-    Calls share nothing that they change. They are forked on Linux alone, and from the main thread; elsewhere, and with one process or one call,
-    they are computed here, one after another. A call whose process is killed is computed here too. No process outlives this call or this process, however
-    either ends. Raises what the first call that fails raises.
+    Calls share nothing that they change. They are forked on Linux alone, and from the main thread; elsewhere, and with one
+    process or one call, they are computed here, one after another. A call whose process is killed is computed here too. No
+    process outlives this call or this process, however either ends; how long a call takes is the caller's affair, who may be
+    interrupted. Raises what the first call that fails raises.
     """
     if min(processes, len(calls)) < 2 or sys.platform != "linux" or not _is_main_thread():
-        with fewer_collections():
-            return [call() for call in calls]
+        return [call() for call in calls]
     return _Fork(calls, processes).results()
-
-
-class fewer_collections:  # noqa: N801  # used as a function
-    """Have the collector of cycles look less often in a block."""
-
-    def __enter__(self) -> None:
-        self._before = gc.get_threshold()
-        gc.set_threshold(*_GC_THRESHOLDS)
-
-    def __exit__(self, *exc: object) -> None:
-        gc.set_threshold(*self._before)
 
 
 def _is_main_thread() -> bool:
@@ -124,8 +111,7 @@ class _Fork(Generic[T]):
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal it reaches all: the parent ends its workers
             for number in (signal.SIGTERM, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
-            gc.freeze()
-            gc.set_threshold(*_GC_THRESHOLDS)
+            gc.freeze()  # what the parent had is shared as long as nobody writes to it, and the collector would
             try:
                 answer = pickle.dumps((True, call()))
             except Exception as error:  # noqa: BLE001  # raised by the parent

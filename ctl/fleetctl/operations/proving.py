@@ -88,7 +88,8 @@ def prove(
 
     Engines step as much slower as the step model has been wrong on data it was not fitted to, with `accepts_risk` at
     its point; emulated ones step by the model. Where no count within reach holds, the next cheapest kinds of replica are
-    tried. Deterministic, and the same by whatever number of `processes`. Raises InfeasiblePlanError of the cheapest where none of them holds either, BudgetExceededError.
+    tried. Deterministic, and the same by whatever number of `processes`. Raises InfeasiblePlanError of the cheapest where
+    none of them holds either, BudgetExceededError.
     """
     refused: list[InfeasiblePlanError] = []
     for _ in range(_KINDS_MAX):
