@@ -192,6 +192,11 @@ class HostObjects:
                 return PodTrouble(text=text, hint="`fleetctl up PROFILE` makes it again")
             if kind is _DEPLOYMENT:
                 return refusal(found)
+            if parts.ENVIRONMENT_FILE not in (found.get("data") or {}):
+                text = f"Secret {self.name} in {place.namespace} lacks what the controller is started with ({parts.ENVIRONMENT_FILE})"
+                return PodTrouble(
+                    text=text, hint=f"`fleetctl up PROFILE` writes it again; `fleetctl down {self._fleet}` goes without"
+                )
         return None
 
     def restore(self, body: Object, content: Mapping[str, bytes]) -> None:

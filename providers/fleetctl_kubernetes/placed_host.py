@@ -81,7 +81,7 @@ class PlacedKubernetesHost(LocalHost):
         """
         clock = self._place.clock
         try:
-            is_changed = self._have_applied()
+            is_changed = self._have_applied(is_wanted=is_wanted())
         except (NotThereError, TerminatingError):
             if is_wanted():
                 raise
@@ -102,6 +102,8 @@ class PlacedKubernetesHost(LocalHost):
                 # nothing to wait for.
                 if not is_changed and self.processes(fleet).has_controller and not self._calls.is_allowed:
                     return
+                if self._lacks_environment():
+                    is_changed |= self._have_applied(is_wanted=is_wanted())
                 self._show(self._trouble().text)
             if clock.monotonic_s() >= until_s:
                 break
@@ -255,10 +257,17 @@ class PlacedKubernetesHost(LocalHost):
         placing.keep_place(self._place, wanted)
         return wanted
 
-    def _have_applied(self) -> bool:
-        """Apply every object unless all was applied as it is to be; return whether there was something to do."""
+    def _have_applied(self, *, is_wanted: bool) -> bool:
+        """Apply every object unless all was applied as it is to be; return whether there was something to do.
+
+        Raises UnavailableError where only `up` can: its pod would never start.
+        """
         wanted = self._placed()
         try:
+            if not self._objects.environment(wanted):
+                if self.processes(self._place.fleet).has_controller:
+                    return False  # it makes the Secret again of what its pod still has of it, tokens included
+                self._go_without_environment(wanted, is_wanted=is_wanted)
             if self._objects.is_applied(wanted):
                 self._refuse_leaving(wanted.namespace)
                 return False
@@ -270,6 +279,25 @@ class PlacedKubernetesHost(LocalHost):
             raise
         self._show(f"{self._objects.name} in {wanted.namespace}: applied")
         return True
+
+    def _lacks_environment(self) -> bool:
+        """Whether no controller lives and none can be started: what it is started with is gone."""
+        there = placing.recorded_place(self._place)
+        try:
+            is_there = there is None or bool(self._objects.environment(there))
+        except CredentialsError:
+            return False  # whoever may not read it has the word of the pod alone
+        return not is_there and not self.processes(self._place.fleet).has_controller
+
+    def _go_without_environment(self, there: PodPlace, *, is_wanted: bool) -> None:
+        """Keep an empty environment for a fleet that is to end, which takes none of the keys that were in it.
+
+        Raises UnavailableError where the fleet is to go on: `up` alone has them.
+        """
+        if not is_wanted:
+            self._objects.keep_environment(there, encode(FleetEnvironment(inherited={}, variables={})))
+        elif (trouble := self._objects.controller_trouble(there)) is not None:
+            raise UnavailableError(f"no controller of {self._place.fleet} can start: {trouble.text}", hint=trouble.hint)
 
     def _refuse_leaving(self, namespace: str) -> None:
         """Raise NotThereError or TerminatingError of a namespace that goes or has gone, whatever is still to be seen in it."""

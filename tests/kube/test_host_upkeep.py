@@ -110,6 +110,25 @@ def test_up_heals_a_fleet_whose_secret_went_while_no_controller_lived(placed: Pl
         assert traffic.failures == []
 
 
+def test_down_ends_a_fleet_whose_secret_and_controller_are_gone(placed: PlacedFleet) -> None:
+    laptop, namespace, core = placed.laptop, placed.namespace, placed.cluster.core
+    before = placed.everything()
+    laptop.fleetctl("up", str(placed.profile), "--yes", timeout_s=240)
+    apps = client.AppsV1Api(placed.cluster.api)
+    apps.patch_namespaced_deployment(_OURS, namespace, {"spec": {"replicas": 0}})
+    until(lambda: len(_controllers(placed)) == 0, "no controller lives", within_s=60)
+    core.patch_namespaced_secret(_OURS, namespace, {"data": {"environment.json": None}})
+    assert "lacks what the controller is started with" in " ".join(laptop.run("status", "chat").out.split())
+    core.delete_namespaced_secret(_OURS, namespace)
+    scaled = laptop.run("scale", "short=2", "-f", "chat")
+    assert scaled.code == 9
+    assert f"no controller of chat can start: Secret {_OURS} in {namespace} is gone" in scaled.err
+    assert "`fleetctl up PROFILE` makes it again" in scaled.err
+    assert not _uid(core.read_namespaced_secret, _OURS, namespace), "none is made that no controller could start with"
+    laptop.fleetctl("down", "chat", "--yes", timeout_s=120)
+    until(lambda: placed.everything() == before, f"nothing is left: {placed.everything()} {before}", within_s=30)
+
+
 def test_up_ends_in_time_and_says_why_its_pod_does_not_start(placed: PlacedFleet) -> None:
     laptop = placed.laptop
     placed.write_profile(("tests/fleetctl:1", "tests/missing:1"))
