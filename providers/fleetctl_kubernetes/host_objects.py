@@ -112,9 +112,9 @@ class HostObjects:
         """The name of what is of the gateways alone."""
         return f"{self.name}-gateway"
 
-    def environment(self, place: PodPlace) -> bytes:
+    def environment(self, namespace: str) -> bytes:
         """Return what the pod is given of `up`'s shell; empty: nothing is kept. Raises ProviderError."""
-        found = self._found(_SECRET, self.name, place.namespace)
+        found = self._found(_SECRET, self.name, namespace)
         return base64.b64decode(((found or {}).get("data") or {}).get(parts.ENVIRONMENT_FILE, ""))
 
     def keep_environment(self, place: PodPlace, content: bytes) -> None:

@@ -102,7 +102,7 @@ class PlacedKubernetesHost(LocalHost):
                 # nothing to wait for.
                 if not is_changed and self.processes(fleet).has_controller and not self._calls.is_allowed:
                     return
-                if self._lacks_environment():
+                if self._lacks_environment(self._calls.namespace):
                     is_changed |= self._have_applied(is_wanted=is_wanted())
                 self._show(self._trouble().text)
             if clock.monotonic_s() >= until_s:
@@ -125,7 +125,7 @@ class PlacedKubernetesHost(LocalHost):
     def environment(self, fleet: str) -> FleetEnvironment | None:
         """Return what the pod is given. Raises StateError, ProviderError."""
         there = placing.recorded_place(self._place)
-        content = self._objects.environment(there) if there is not None else b""
+        content = self._objects.environment(there.namespace) if there is not None else b""
         try:
             return decode(FleetEnvironment, content) if content else None
         except msgspec.MsgspecError as exc:
@@ -264,7 +264,7 @@ class PlacedKubernetesHost(LocalHost):
         """
         wanted = self._placed()
         try:
-            if not self._objects.environment(wanted):
+            if not self._objects.environment(wanted.namespace):
                 if self.processes(self._place.fleet).has_controller:
                     return False  # it makes the Secret again of what its pod still has of it, tokens included
                 self._go_without_environment(wanted, is_wanted=is_wanted)
@@ -280,11 +280,11 @@ class PlacedKubernetesHost(LocalHost):
         self._show(f"{self._objects.name} in {wanted.namespace}: applied")
         return True
 
-    def _lacks_environment(self) -> bool:
+    def _lacks_environment(self, namespace: str) -> bool:
         """Whether no controller lives and none can be started: what it is started with is gone."""
-        there = placing.recorded_place(self._place)
+        # The state, which has the namespace too, is not read for it: each reading is a call while a pod is waited for.
         try:
-            is_there = there is None or bool(self._objects.environment(there))
+            is_there = bool(self._objects.environment(namespace))
         except CredentialsError:
             return False  # whoever may not read it has the word of the pod alone
         return not is_there and not self.processes(self._place.fleet).has_controller
