@@ -267,10 +267,25 @@ class QuotaError(UnobtainableError):
     exit_code = 12
     retryable = False
 
-    def __init__(
-        self, message: str, *, quota: str, instance_type: str = "", zone: str = "", market: str = "", hint: str = ""
+    def __init__(  # noqa: PLR0913  # as of what cannot be had
+        self,
+        message: str,
+        *,
+        quota: str,
+        instance_type: str = "",
+        zone: str = "",
+        market: str = "",
+        again_s: float | None = None,
+        hint: str = "",
     ) -> None:
-        super().__init__(f"quota {quota}: {message}", instance_type=instance_type, zone=zone, market=market, hint=hint)
+        super().__init__(
+            f"quota {quota}: {message}",
+            instance_type=instance_type,
+            zone=zone,
+            market=market,
+            again_s=again_s,
+            hint=hint,
+        )
         self.quota = quota
 
 

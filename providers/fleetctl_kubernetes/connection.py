@@ -41,6 +41,8 @@ _RETRY_S = 1.0
 # Calls that wait for the API server hold a thread each. The event loop's own pool has six on two processors: with stops or logs
 # of a large fleet in it a listing came too late to be believed. So each kind has threads of its own.
 _READERS, _CHANGERS, _LOG_READERS = 6, 16, 2
+# A namespace's quota is of no offering, and has room as soon as any pod of the namespace goes: an order costs one call.
+_QUOTA_AGAIN_S = 15.0
 _MESSAGE_MAX = 600
 _ANONYMOUS = "system:anonymous"  # whom the API server takes a request without credentials for
 NOT_ALLOWED = "not allowed: "  # begins what is said of a right that is lacking
@@ -272,7 +274,7 @@ def _forbidden(what: str, message: str) -> FleetctlError | None:
     """Return what is meant by a 403, by its words; None: no more than that."""
     if "exceeded quota" in message:
         hint = "`kubectl describe resourcequota` shows it; raise it, or plan fewer replicas"
-        return QuotaError(message, quota=_quota(message), hint=hint)
+        return QuotaError(message, quota=_quota(message), again_s=_QUOTA_AGAIN_S, hint=hint)
     if "is being terminated" in message:
         hint = "somebody deletes it, and all that is in it: take the fleet down, and bring it up in another"
         return TerminatingError(f"the namespace is being deleted: {message}", hint=hint)

@@ -94,6 +94,10 @@ def test_an_order_that_fails_in_any_way_yields_one_pod_when_it_is_repeated(
             assert proxy.faults == []
             if isinstance(raised.value, ThrottledError):
                 assert raised.value.retry_after_s == 7.0
+            if isinstance(raised.value, QuotaError):
+                # It is of no offering, and has room as soon as a pod goes: three minutes would be an offering's lack of stock.
+                assert raised.value.again_s is not None
+                assert raised.value.again_s < 60.0
             # What its class says of its effect is so.
             made = {pod.metadata.uid for pod in space.cluster.core.list_namespaced_pod(space.name).items}
             assert len(made) == int(fault.after)
