@@ -209,7 +209,9 @@ class ClusterConnection:
             try:
                 return once(connection)
             except ApiException as exc:
-                if exc.status != 401 or is_last:
+                if exc.status == 401 and is_last:
+                    raise self._not_let_in(connection, f"{what}: {_message(exc)}") from exc
+                if exc.status != 401:
                     raise _translated(exc, what, changes=changes) from exc
                 self._forget(connection)
             except (HTTPError, OSError, AttributeError) as exc:
@@ -222,6 +224,16 @@ class ClusterConnection:
                 hint = "look at it with `kubectl get --raw /readyz`"
                 raise (AmbiguousOutcomeError if changes else NoAnswerError)(message, hint=hint) from exc
         raise AssertionError("the second try returns or raises")
+
+    def _not_let_in(self, connection: Any, why: str) -> CredentialsError:  # noqa: ANN401  # untyped
+        """Return that the API server knows nobody by these credentials: whose they are, and where that was asked."""
+        context = self._settings.context
+        whose = f"of the context {context}" if context else "of the kubeconfig's current context, or of this pod"
+        kubectl = f"kubectl --context {context}" if context else "kubectl"
+        return CredentialsError(
+            f"the API server at {connection.configuration.host} does not accept the credentials {whose}: {why}",
+            hint=f"log in again: `{kubectl} auth whoami` says whether it knows you",
+        )
 
     def _forget(self, connection: Any) -> None:  # noqa: ANN401  # untyped
         with self._lock:
@@ -256,7 +268,7 @@ def _translated(exc: Any, what: str, *, changes: bool) -> FleetctlError:  # noqa
         return (FieldConflictError if _is_of_fields(exc) else ConflictError)(f"{what}: {message}")
     if status == 403 and (forbidden := _forbidden(what, message)) is not None:
         return forbidden
-    if status in (401, 403):
+    if status == 403:
         hint = "log in again, or have whoever runs the cluster grant it; `fleetctl doctor` lists what is needed"
         return CredentialsError(f"{what}: {message}", hint=hint)
     if status == 429:

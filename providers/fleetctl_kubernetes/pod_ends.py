@@ -34,11 +34,17 @@ _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3} | {
 
 
 def exit_reason(pod: Object) -> str:
-    """Return how a pod ended by itself: "exit 1", "signal 9", "OOMKilled, limit 16GiB", "Evicted"; empty while it has not."""
+    """Return how a pod ended by itself: "exit 1", "signal 9", "OOMKilled, limit 16GiB", "Evicted (of what there was too little)".
+
+    Empty while it has not.
+    """
     status = pod.get("status", {})
     if status.get("phase") not in ("Failed", "Succeeded"):
         return ""
-    return str(status.get("reason") or "") or ended_how(pod, terminated(status))
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    if reason and message:
+        return f"{reason} ({shortened(message, _MESSAGE_MAX)})"
+    return reason or ended_how(pod, terminated(status))
 
 
 def ended_how(pod: Object, ended: Object) -> str:

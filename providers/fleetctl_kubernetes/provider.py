@@ -320,7 +320,7 @@ class KubernetesProvider:
                 if "PriorityClass" in exc.message:
                     # Somebody has taken the class away, or the API server's admission has not heard of it yet: it is had made again.
                     self._priorities.forget(request.owner, request.fleet)
-                elif "service account" in exc.message:
+                elif "looking up service account" in exc.message:
                     await self._records.make_account(request.owner, request.fleet)  # somebody has deleted it
                 else:
                     raise

@@ -174,7 +174,9 @@ def test_an_expired_token_is_read_anew_once_and_one_that_stays_refused_is_said(s
             await create(provider, order("t-1"))
             assert proxy.faults == []
             proxy.faults += [refused, refused]
-            with pytest.raises(CredentialsError, match="Unauthorized"):
+            with pytest.raises(
+                CredentialsError, match=r"at http://.* does not accept the credentials of .*: Unauthorized"
+            ):
                 await create(provider, order("t-2", replica_id="r2"))
             assert len(space.cluster.names(space.name)) == 1
 

@@ -312,6 +312,21 @@ def test_how_an_engine_ended_is_said_with_its_last_words(space: Space) -> None:
     asyncio.run(scenario())
 
 
+def test_of_what_there_was_too_little_is_said_of_a_pod_that_kubelet_evicts(space: Space) -> None:
+    why = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 3Gi."
+
+    async def scenario() -> None:
+        provider = await space.prepared()
+        await create(provider, order("large", gpu_count=64))  # no kubelet of ours writes to what has no machine
+        space.cluster.core.patch_namespaced_pod_status(
+            pod_name(OWNER, "large"), space.name, {"status": {"phase": "Failed", "reason": "Evicted", "message": why}}
+        )
+        node = await described(provider, "large", lambda node: node.state is NodeState.GONE, "it has ended")
+        assert node.exit_reason == f"Evicted ({why})"
+
+    asyncio.run(scenario())
+
+
 def test_words_and_variables_reach_the_engine_as_they_are(space: Space) -> None:
     argv = ("sh", "-c", 'printf "%s|" "$@" "$KEPT"; exec sleep 600', "sh", "$(HOSTNAME)", "$$", "$(POD_IP)", "{}")
 
