@@ -26,11 +26,14 @@ class MachineReport:
     """What was found on one machine."""
 
     machine: Machine
-    gpus: tuple[dict[str, Any], ...]  # index, uuid, name, memory_bytes, free_bytes
+    gpus: tuple[dict[str, Any], ...]  # index, uuid, name, memory_bytes, free_bytes, is_others
 
 
 def offerings_of(reports: tuple[MachineReport, ...]) -> tuple[Offering, ...]:
-    """Return one, two, four ... of each machine's GPUs, and all of them; a machine is a zone, as it fails as one."""
+    """Return one, two, four ... of each machine's GPUs, and all of them; a machine is a zone, as it fails as one.
+
+    A GPU that other people's processes fill is no part of it.
+    """
     known = load_catalogue().gpus
     kinds = {report.machine.name: _kinds(report, known) for report in reports}
     there: dict[str, int] = defaultdict(int)  # of all machines: a lane takes from all of them
@@ -48,6 +51,8 @@ def offerings_of(reports: tuple[MachineReport, ...]) -> tuple[Offering, ...]:
 def _kinds(report: MachineReport, known: Mapping[str, GpuSpec]) -> dict[str, tuple[GpuSpec, int]]:
     found: dict[str, tuple[GpuSpec, int]] = {}
     for gpu in report.gpus:
+        if gpu["is_others"]:
+            continue
         memory_bytes = gpu["memory_bytes"]
         spec = known_spec(gpu["name"], memory_bytes=memory_bytes, memory_bytes_per_s=0.0, known=known) or driver_spec(
             gpu["name"],

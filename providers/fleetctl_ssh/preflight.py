@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.model.preflight import PlannedNodes
     from fleetctl_ssh.machines import MachineWatch
 
+Object = dict[str, Any]
 _DEADLINE_S = 25.0  # a driver may initialise its cards first
 _DISK_LEAST, _DISK_AT_EASE = 64 * 2**20, 2**30
 
@@ -22,19 +23,17 @@ async def judge(machines: tuple[MachineWatch, ...], nodes: tuple[PlannedNodes, .
     """Return a finding for each machine, one for those that are one machine, and one for the GPUs that are planned on them."""
     looked = await asyncio.gather(*(_look(machine) for machine in machines))
     findings = [finding for finding, _ in looked]
-    uuids_of = {machine.machine.name: uuids for machine, (_, uuids) in zip(machines, looked, strict=True)}
-    findings += _twins(uuids_of)
-    return (
-        (*findings, _gpus(nodes, {name: len(uuids) for name, uuids in uuids_of.items()})) if nodes else tuple(findings)
-    )
+    gpus_of = {machine.machine.name: gpus for machine, (_, gpus) in zip(machines, looked, strict=True)}
+    findings += _twins(gpus_of)
+    return (*findings, _gpus(nodes, gpus_of)) if nodes else tuple(findings)
 
 
-def _twins(uuids_of: dict[str, list[str]]) -> list[Finding]:
+def _twins(gpus_of: dict[str, list[Object]]) -> list[Finding]:
     """Return who shows a GPU that another does too: one machine by two names, whose GPUs would be counted and listed twice."""
     names: dict[str, list[str]] = {}
-    for name, uuids in uuids_of.items():
-        for uuid in uuids:
-            names.setdefault(uuid, []).append(name)
+    for name, gpus in gpus_of.items():
+        for gpu in gpus:
+            names.setdefault(gpu["uuid"], []).append(name)
     groups = sorted({" and ".join(each) for each in names.values() if len(each) > 1})
     hint = "take all but one out of the inventory"
     return [
@@ -45,8 +44,8 @@ def _twins(uuids_of: dict[str, list[str]]) -> list[Finding]:
     ]
 
 
-async def _look(machine: MachineWatch) -> tuple[Finding, list[str]]:
-    """Return what is to be said of one, and its GPUs' UUIDs."""
+async def _look(machine: MachineWatch) -> tuple[Finding, list[Object]]:
+    """Return what is to be said of one, and its GPUs."""
     name = f"machine {machine.machine.name}"
     try:
         found = await machine.connection.call("look", {}, deadline_s=_DEADLINE_S)
@@ -61,15 +60,10 @@ async def _look(machine: MachineWatch) -> tuple[Finding, list[str]]:
         detail += "; " + ", ".join(f"{name}={value}" for name, value in sorted(machine.machine.labels.items()))
     if found["problem"]:
         detail += f"; nvidia-smi: {found['problem']}"
-    if full := _filled(found["gpus"]):
-        detail += f"; of GPU {', '.join(full)} more than half of the memory is in use"
+    if full := [str(gpu["index"]) for gpu in found["gpus"] if gpu["is_others"]]:
+        detail += f"; other people's processes fill GPU {', '.join(full)}, which is not on offer meanwhile"
     verdict, hint = _verdict(found, count, free)
-    return Finding(name=name, verdict=verdict, detail=detail, hint=hint), [gpu["uuid"] for gpu in found["gpus"]]
-
-
-def _filled(gpus: list[dict[str, Any]]) -> list[str]:
-    """Return the GPUs that somebody uses, engines of this or another fleet among them: one more finds no room there."""
-    return [str(gpu["index"]) for gpu in gpus if gpu["free_bytes"] < gpu["memory_bytes"] / 2]
+    return Finding(name=name, verdict=verdict, detail=detail, hint=hint), found["gpus"]
 
 
 def _verdict(found: dict[str, object], count: int, disk_free_bytes: int) -> tuple[Verdict, str]:
@@ -89,13 +83,13 @@ def _verdict(found: dict[str, object], count: int, disk_free_bytes: int) -> tupl
     return Verdict.OK, ""
 
 
-def _gpus(nodes: tuple[PlannedNodes, ...], there: dict[str, int]) -> Finding:
-    wanted: Counter[str] = Counter()
-    for each in nodes:
-        wanted[each.offering.zone] += each.count * each.offering.gpu_count
-    needed, counted = sum(wanted.values()), sum(there.values())
-    detail = f"{counted} on {sum(map(bool, there.values()))} of {len(there)} machines, and {needed} are planned"
-    if needed > counted:
-        hint = "plan fewer replicas, or add machines to the inventory"
+def _gpus(nodes: tuple[PlannedNodes, ...], gpus_of: dict[str, list[Object]]) -> Finding:
+    wanted = sum(each.count * each.offering.gpu_count for each in nodes)
+    there = [sum(not gpu["is_others"] for gpu in gpus) for gpus in gpus_of.values()]
+    others = sum(map(len, gpus_of.values())) - sum(there)
+    full = f" ({others} more are filled by other people's processes)" if others else ""
+    detail = f"{sum(there)} on {sum(map(bool, there))} of {len(there)} machines{full}, and {wanted} are planned"
+    if wanted > sum(there):
+        hint = "plan fewer replicas, add machines to the inventory, or end what fills their GPUs"
         return Finding(name="GPUs", verdict=Verdict.FAIL, detail=detail, hint=hint)
     return Finding(name="GPUs", verdict=Verdict.OK, detail=detail)

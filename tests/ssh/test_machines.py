@@ -256,7 +256,7 @@ def test_a_refused_login_names_the_key_file_that_is_not_there_and_the_command_to
 def test_a_gpu_whose_memory_is_not_said_costs_no_other_of_its_machine(
     inventory: Path, machines: dict[str, Host]
 ) -> None:
-    rows = ("0, GPU-a-0, NVIDIA L40S, [N/A], [N/A], [N/A]", "1, GPU-a-1, NVIDIA L40S, 46068, 1200, [N/A]")
+    rows = ("0, GPU-a-0, NVIDIA L40S, [N/A], [N/A], [N/A]", "1, GPU-a-1, NVIDIA L40S, 46068, 45500, [N/A]")
     with showing(machines["gpu-a"], *rows):
         offered = asyncio.run(provider(inventory).offerings())
         found = {finding.name: finding for finding in asyncio.run(provider(inventory).findings(()))}
@@ -264,7 +264,31 @@ def test_a_gpu_whose_memory_is_not_said_costs_no_other_of_its_machine(
     detail = found["machine gpu-a"].detail
     assert "1 NVIDIA L40S" in detail
     assert "GPU 0: its memory is not said" in detail
-    assert "of GPU 1 more than half of the memory is in use" in detail
+
+
+def test_a_gpu_that_others_fill_is_not_on_offer_and_one_that_our_engine_fills_is(
+    inventory: Path, machines: dict[str, Host], owner: str
+) -> None:
+    rows = [
+        f"{index}, GPU-b-{index}, NVIDIA L40S, 46068, 1200, [N/A]" for index in (6, 7)
+    ]  # what earlier tests had were 0 and 1
+    free = [row.replace(" 1200,", " 45500,") for row in rows]
+
+    async def scenario() -> None:
+        own = provider(inventory)
+        with showing(machines["gpu-b"], *free):
+            result = await made(own, order("t1", owner, machine="gpu-b", gpu_count=1))
+            assert result.node is not None
+            with showing(machines["gpu-b"], *rows):
+                offered = await own.offerings()
+                found = {finding.name: finding for finding in await own.findings(())}
+            await own.stop(result.node.id, grace_s=1.0)
+        assert {each.gpu_count for each in offered if each.zone == "gpu-b"} == {1}
+        (price,) = {each.price_usd_per_hour for each in offered if each.zone == "gpu-b"}
+        assert price == pytest.approx(0.75)  # of two
+        assert "other people's processes fill GPU 7, which is not on offer" in found["machine gpu-b"].detail
+
+    asyncio.run(scenario())
 
 
 def test_a_machine_by_two_names_is_found_by_its_gpus(inventory: Path, machines: dict[str, Host]) -> None:

@@ -104,15 +104,14 @@ def _log(call: dict[str, Any]) -> dict[str, Any]:
 
 def _look(call: dict[str, Any]) -> dict[str, Any]:
     del call
-    return machine.report()
+    return machine.report(_gpus_taken())
 
 
 def _gpus_taken() -> set[int]:
     """Return the GPUs that living engines have, every owner's: an engine that starts shows in no memory yet."""
-    everybody = [OwnerRecords(each.name) for each in records.base().iterdir() if each.is_dir()]
-    return {
-        gpu for kept in everybody for order in kept.orders() if _settled(kept, order) is None for gpu in order["gpus"]
-    }
+    kept = records.base()
+    everybody = [OwnerRecords(each.name) for each in kept.iterdir() if each.is_dir()] if kept.is_dir() else []
+    return {gpu for own in everybody for order in own.orders() if _settled(own, order) is None for gpu in order["gpus"]}
 
 
 def _shown(kept: OwnerRecords, order: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from fleetctl_ssh.on_host.records import RefusedError, base
 _GPU_FIELDS = "index,uuid,name,memory.total,memory.free,mig.mode.current"
 _DEADLINE_S = 20.0  # without persistence mode the driver initialises every card first
 _MIB = 2**20
+_FREE_LEAST = 0.5  # of its memory, for a GPU to be on offer
 
 
 def gpus() -> tuple[list[dict[str, Any]], str]:
@@ -95,9 +96,12 @@ def search_path(path: str) -> str:
     return ":".join([*named, inherited])
 
 
-def report() -> dict[str, Any]:
-    """Return what a preflight looks at."""
+def report(taken: set[int]) -> dict[str, Any]:
+    """Return what offers and a preflight look at; `taken` are the GPUs that engines of ours have."""
     found, problem = gpus()
+    for gpu in found:
+        # What fills it while no engine of ours has it is somebody else's, and no engine of half its memory would start there.
+        gpu["is_others"] = gpu["index"] not in taken and gpu["free_bytes"] < gpu["memory_bytes"] * _FREE_LEAST
     place = next(parent for parent in base().parents if parent.is_dir())
     return {
         "gpus": found,
