@@ -27,6 +27,11 @@ GLM_AIR = config(
     "glm4_moe", 46, 4096, 10944, "96/8/128", 151552, moe_intermediate_size=1408, n_routed_experts=128, num_experts_per_tok=8,
     n_shared_experts=1, first_k_dense_replace=1, attention_bias=True, use_qk_norm=False,
 )  # fmt: skip
+MAMBA: dict[str, Any] = {
+    "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_n_heads": 16, "mamba_d_head": 64, "mamba_n_groups": 1,
+    "mamba_d_state": 64, "mamba_d_conv": 4,
+}  # fmt: skip
+GRANITE = [("attention" if number in (5, 15, 25, 35) else "mamba") for number in range(40)]
 # As the hub shows them (Safetensors, model size); of those that see images too, the language model's.
 PUBLISHED = {
     "google/gemma-2-9b-it": (config("gemma2", 42, 3584, 14336, "16/8/256", 256000), 9_241_705_984),
@@ -53,6 +58,33 @@ PUBLISHED = {
             "ernie4_5_moe", 28, 2560, 12288, "20/4/128", 103424, moe_intermediate_size=1536, moe_num_experts=64, moe_k=6,
             moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=27, moe_layer_interval=1,
         ), 21_825_437_888,
+    ),
+    "LiquidAI/LFM2-1.2B": (
+        config("lfm2", 16, 2048, 12288, "32/8/64", 65536, block_ffn_dim_multiplier=1.0, full_attn_idxs=[2, 5, 8, 10, 12, 14]), 1_170_340_608,
+    ),
+    "microsoft/Phi-3.5-MoE-instruct": (
+        config(
+            "phimoe", 32, 4096, 6400, "32/8/128", 32064, num_local_experts=16, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True,
+        ), 41_873_153_344,
+    ),
+    "tencent/Hunyuan-A13B-Instruct": (
+        config(
+            "hunyuan_v1_moe", 32, 4096, 3072, "32/8/128", 128167, num_experts=64, moe_topk=[8] * 32, num_shared_expert=[1] * 32,
+            moe_intermediate_size=[3072] * 32, tie_word_embeddings=True,
+        ), 80_393_183_232,
+    ),
+    "rednote-hilab/dots.llm1.inst": (
+        config(
+            "dots1", 62, 4096, 10944, "32/32/128", 152064, moe_intermediate_size=1408, n_routed_experts=128, num_experts_per_tok=6,
+            n_shared_experts=2, first_k_dense_replace=1,
+        ), 142_774_381_696,
+    ),
+    "ibm-granite/granite-4.0-h-small": (
+        config(
+            "granitemoehybrid", 40, 4096, 768, "32/8/128", 100352, shared_intermediate_size=1536, num_local_experts=72,
+            num_experts_per_tok=10, tie_word_embeddings=True,
+            **MAMBA | {"layer_types": GRANITE, "mamba_n_heads": 128, "mamba_d_state": 128},
+        ), 32_207_337_984,
     ),
 }  # fmt: skip
 
@@ -87,6 +119,22 @@ MADE = [
     (small("granitemoe", num_local_experts=8, num_experts_per_tok=2), 72_872_448),
     (small("ministral3"), 12_300_800),
     (small("olmo3"), 12_303_360),
+    (small("hunyuan_v1_dense"), 12_301_312),
+    # As a Hunyuan-A13B has them: a number for each layer.
+    (small("hunyuan_v1_moe", num_experts=8, moe_topk=[2] * 4, num_shared_expert=[1] * 4, moe_intermediate_size=[1408] * 4), 81_523_712),
+    (
+        small("dots1", n_routed_experts=16, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=96, first_k_dense_replace=1),
+        13_800_448 + 3 * 16,
+    ),
+    (small("phimoe", num_local_experts=8, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True), 72_883_176),
+    (
+        small("granitemoehybrid", num_local_experts=8, num_experts_per_tok=2, shared_intermediate_size=256, **MAMBA), 77_439_504,
+    ),
+    (small("lfm2", layer_types=["conv", "full_attention", "conv", "conv"], block_ff_dim=1408, tie_word_embeddings=True), 10_613_888),
+    (
+        small("lfm2_moe", full_attn_idxs=[1], num_experts=8, num_experts_per_tok=2, moe_intermediate_size=96, num_dense_layers=1),
+        10_036_352 + 3 * 8,
+    ),
 ]  # fmt: skip
 
 
@@ -106,6 +154,23 @@ def test_a_model_of_many_small_experts_has_its_published_size(tmp_path: Path) ->
     # MiniMax-M2.5 on the hub: 229B params, 10B of them active, the embeddings left out.
     assert card.params == pytest.approx(228.7e9, rel=1e-3)
     assert card.active_params - 2 * 200064 * 3072 == pytest.approx(10e9, rel=0.05)
+
+
+def test_a_hybrid_keeps_keys_and_values_in_few_layers_and_a_state_in_the_others(tmp_path: Path) -> None:
+    content, _ = PUBLISHED["ibm-granite/granite-4.0-h-small"]
+    card = model_card_from_config(written(tmp_path, content))
+    assert card.kv_layers == 4
+    assert card.recurrent is not None
+    # A convolution over 8,192 + 2 x 128 numbers that keeps three, and 8,192 x 128 of the recurrence, in 16 bits.
+    assert (card.recurrent.layers, card.recurrent.state_bytes) == (36, 2 * 8448 * 3 + 2 * 8192 * 128)
+    assert 8e9 < card.active_params < 10e9  # its publisher says 9 billion
+    without_experts = {**content, "num_local_experts": 0, "shared_intermediate_size": 8192}
+    dense = model_card_from_config(written(tmp_path, without_experts))
+    assert dense.params == dense.active_params
+    content, _ = PUBLISHED["LiquidAI/LFM2-1.2B"]
+    card = model_card_from_config(written(tmp_path, content))
+    assert card.recurrent is not None
+    assert (card.kv_layers, card.recurrent.layers, card.recurrent.state_bytes) == (6, 10, 2 * 2 * 2048)
 
 
 def test_of_experts_those_a_token_passes_are_active(tmp_path: Path) -> None:

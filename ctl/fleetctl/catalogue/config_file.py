@@ -46,6 +46,8 @@ class ModelConfig:
         """Return the first of these keys that is given. Raises ConfigError where it is no whole number above zero."""
         key = next((key for key in keys if self.values.get(key) is not None), keys[0])
         value = self.values[key] if self.values.get(key) is not None else default
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            value = value[0]  # the same of every layer, as a Hunyuan has it
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise ConfigError(f"{self.path}: {key} must be a whole number above zero")
         return value

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # A sparse attention's indexer keeps 128 FP8 numbers of a token, and their scale in 32 bits (vLLM 0.32, DeepseekV32IndexerCache).
 _INDEX_SCALE_BYTES = 4
 _GATED_DELTA = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
+SHORT_CONVOLUTIONS = ("lfm2", "lfm2_moe")
 _NEMOTRON_KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 # One layer in so many attends to all tokens, where neither `layer_types` nor another key says which.
 _PATTERNS = {"gemma2": 2, "gemma3": 6, "gpt_oss": 2, "cohere2": 4, "llama4": 4}
@@ -46,6 +47,13 @@ def layer_kinds(config: ModelConfig) -> LayerKinds:
     if family == "jamba":
         period, offset = config.number("attn_layer_period", default=8), config.count("attn_layer_offset")
         return _mixed(config, layers, sum(i % period == offset for i in range(layers)), mlps=layers)
+    if family == "granitemoehybrid":
+        return _mixed(config, layers, config.kinds("layer_types").count("attention"), mlps=layers)
+    if family in SHORT_CONVOLUTIONS:
+        listed = config.values.get("full_attn_idxs")
+        kinds = config.kinds("layer_types")
+        whole = kinds.count("full_attention") if kinds else len(listed) if isinstance(listed, list) else layers
+        return _mixed(config, layers, whole, mlps=layers)
     if family == "nemotron_h":
         blocks = nemotron_blocks(config)
         return _mixed(
@@ -134,10 +142,35 @@ def _state_bytes(config: ModelConfig) -> int:
             2 * inner * (config.number("mamba_d_conv", default=4) - 1)
             + each * inner * config.number("mamba_d_state", default=16)
         )  # fmt: skip
-    inner = config.number("mamba_num_heads") * config.number("mamba_head_dim")
-    state = config.number("ssm_state_size")
-    convolved = inner + 2 * config.number("n_groups") * state
-    return 2 * convolved * (config.number("conv_kernel", default=4) - 1) + each * inner * state
+    if family in SHORT_CONVOLUTIONS:
+        return 2 * config.number("hidden_size") * (config.number("conv_L_cache", default=3) - 1)
+    found = mamba2_widths(config)
+    return 2 * found.convolved * (found.kernel - 1) + each * found.inner * found.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MambaWidths:
+    """The widths of a layer of Mamba 2."""
+
+    heads: int
+    inner: int  # of all heads
+    state: int  # that each number of them keeps
+    convolved: int
+    kernel: int
+
+
+def mamba2_widths(config: ModelConfig) -> MambaWidths:
+    """Return the widths of a Mamba 2, by the names that a Nemotron-H or a Granite gives them."""
+    heads = config.number("mamba_num_heads", "mamba_n_heads")
+    inner = heads * config.number("mamba_head_dim", "mamba_d_head")
+    state = config.number("ssm_state_size", "mamba_d_state")
+    return MambaWidths(
+        heads=heads,
+        inner=inner,
+        state=state,
+        convolved=inner + 2 * config.number("n_groups", "mamba_n_groups") * state,
+        kernel=config.number("conv_kernel", "mamba_d_conv", default=4),
+    )
 
 
 def linear_widths(config: ModelConfig) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.layer_kinds import latent_attention, linear_widths
+from fleetctl.catalogue.layer_kinds import SHORT_CONVOLUTIONS, latent_attention, linear_widths, mamba2_widths
 
 if TYPE_CHECKING:
     from fleetctl.catalogue.config_file import ModelConfig
@@ -22,6 +22,11 @@ _NORMED_HEADS = (
     "apertus",
     "exaone4",
     "exaone_moe",
+    "dots1",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "lfm2",
+    "lfm2_moe",
 )
 _NORMED_ALL = ("cohere", "cohere2", "minimax_m2")  # where the config says so
 _NORMED_ALWAYS = ("olmo2", "olmo3", "olmoe")
@@ -73,7 +78,7 @@ def attention_params(config: ModelConfig) -> int:
 
 
 def recurrent_params(config: ModelConfig) -> int:
-    """Return one recurrent layer's parameters: a gated delta net's, Mamba's or Mamba 2's."""
+    """Return one recurrent layer's parameters: a gated delta net's, a short convolution's, Mamba's or Mamba 2's."""
     hidden = config.number("hidden_size")
     if config.family in _GATED:
         keys, values = linear_widths(config)
@@ -83,11 +88,12 @@ def recurrent_params(config: ModelConfig) -> int:
         return into + convolution + 2 * heads + config.number("linear_value_head_dim") + values * hidden
     if config.family == "jamba":
         return _mamba(config, hidden)
-    heads, groups = config.number("mamba_num_heads"), config.number("n_groups")
-    inner, state = heads * config.number("mamba_head_dim"), config.number("ssm_state_size")
-    convolved = inner + 2 * groups * state
-    into = hidden * (inner + convolved + heads)
-    return into + convolved * (config.number("conv_kernel", default=4) + 1) + 3 * heads + inner + inner * hidden
+    if config.family in SHORT_CONVOLUTIONS:
+        biases = 5 * hidden if config.says("conv_bias") else 0
+        return 4 * hidden * hidden + hidden * config.number("conv_L_cache", default=3) + biases
+    found = mamba2_widths(config)
+    into = hidden * (found.inner + found.convolved + found.heads)
+    return into + found.convolved * (found.kernel + 1) + 3 * found.heads + found.inner + found.inner * hidden
 
 
 def _mamba(config: ModelConfig, hidden: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _BIASED_ROUTER = (
     "gpt_oss", "glm4_moe", "glm4_moe_lite", "minimax_m2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "nemotron_h", "ernie4_5_moe",
+    "dots1", "lfm2_moe",
 )  # fmt: skip
 _UNGATED = ("falcon", "nemotron_h", "apertus", "arcee", "starcoder2")  # an MLP of two matrices
 
@@ -62,10 +64,10 @@ class MlpShape:
 def mlp_shape(config: ModelConfig, layers: int) -> MlpShape:
     """Return how a model's MLPs are made; `layers` have one."""
     family, hidden = config.family, config.number("hidden_size")
-    experts = config.number("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", default=1)
+    experts = config.count("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts") or 1
     dense = _dense_layers(config, layers) if experts > 1 else 0
     shared = config.count("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-    inner = config.number("intermediate_size", "ffn_hidden_size", "moe_intermediate_size", default=4 * hidden)
+    inner = _inner(config, experts)
     one = config.number("moe_intermediate_size", default=inner) if experts > 1 else inner
     return MlpShape(
         family=family,
@@ -84,11 +86,29 @@ def mlp_shape(config: ModelConfig, layers: int) -> MlpShape:
     )
 
 
+def _inner(config: ModelConfig, experts: int) -> int:
+    """Return the width of an MLP, or of an expert where nothing else is given for it."""
+    if config.family == "granitemoehybrid" and experts == 1:
+        return config.number("shared_intermediate_size")
+    if config.family != "lfm2":
+        return config.number(
+            "intermediate_size", "ffn_hidden_size", "moe_intermediate_size", default=4 * config.number("hidden_size")
+        )
+    width = config.number("block_ff_dim", "intermediate_size")
+    if not config.says("block_auto_adjust_ff_dim", default=True):
+        return width
+    times, step = config.values.get("block_ffn_dim_multiplier"), config.number("block_multiple_of", default=256)
+    width = 2 * width // 3
+    width = int(times * width) if isinstance(times, int | float) else width
+    return step * math.ceil(width / step)
+
+
 def _shared(config: ModelConfig, intermediate: int, experts: int) -> int:
     """Return the width of what each token passes beside its experts."""
-    if config.family == "llama4":
+    if config.family in ("llama4", "hunyuan_v1_moe"):
         return intermediate
-    own = config.count("shared_expert_intermediate_size") or config.count("moe_shared_expert_intermediate_size")
+    named = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+    own = next((width for key in named if (width := config.count(key))), 0)
     return own or experts * intermediate
 
 
@@ -112,7 +132,7 @@ def _dense_layers(config: ModelConfig, layers: int) -> int:
 
 
 def _first_and_skipped(config: ModelConfig, layers: int) -> int:
-    first = config.count("first_k_dense_replace")
+    first = config.count("first_k_dense_replace", "num_dense_layers")
     only = config.values.get("mlp_only_layers")
     step = config.number("decoder_sparse_step", "moe_layer_freq", default=1)
     skipped = layers - first - (layers - first) // step

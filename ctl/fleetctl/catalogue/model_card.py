@@ -30,6 +30,7 @@ _FAMILIES = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "falcon", "jamba", "nemotron_h",
     "apertus", "arcee", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone_moe", "glm4", "glm4_moe_lite", "granitemoe", "ministral3",
     "olmo2", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "dots1", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "phimoe",
 )  # fmt: skip
 _TIED = (
     "gemma",
@@ -40,11 +41,13 @@ _TIED = (
     "falcon",
     "ernie4_5",
     "ernie4_5_moe",
+    "lfm2",
+    "lfm2_moe",
     "smollm3",
     "starcoder2",
 )  # unless the config says otherwise
 _ADD_IT = "write its figures into models.yaml in your profiles directory"
-_BIASED_NORMS = ("falcon", "stablelm", "starcoder2")
+_BIASED_NORMS = ("falcon", "phimoe", "stablelm", "starcoder2")
 # Families that are known, and why they are not counted.
 _REFUSED = {
     "mllama": "its cross-attention layers keep keys and values of images, which vLLM serves no more since its V1 engine",
@@ -135,7 +138,7 @@ def is_counted(family: str) -> bool:
 
 def _params(config: ModelConfig, kinds: LayerKinds, mlps: MlpShape, *, tied: bool) -> int:
     hidden = config.number("hidden_size")
-    embeddings = config.number("vocab_size") * hidden * (1 if tied else 2)
+    embeddings = config.number("vocab_size") * (hidden * (1 if tied else 2) + config.says("lm_head_bias"))
     mixers = kinds.attention * attention_params(config)
     if kinds.recurrent is not None:
         mixers += kinds.recurrent.layers * recurrent_params(config)
