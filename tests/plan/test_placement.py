@@ -102,7 +102,7 @@ def test_a_cap_on_what_would_fit_is_named_before_offerings_that_never_could() ->
     fitting = next(o for o in OFFERINGS if o.gpu == LANE.gpu and o.market is Market.SPOT)
     refused = next_offering(LANE, (), Market.SPOT, (*other, fitting), capacity=FREE, avoid={fitting.key})
     assert refused.offering is None
-    assert refused.reason.endswith("had no stock lately")
+    assert refused.reason.endswith("could not be had lately")
     assert {rejection.code for rejection in refused.rejected.values()} == {
         RejectionCode.MARKET,
         RejectionCode.GPU,
@@ -291,7 +291,7 @@ def test_what_a_dearer_pick_passed_over_is_named_with_its_price_and_its_reason()
     cheap = replace(dear, instance_type="cheap.1x", price_usd_per_hour=0.74)
     found = next_offering(LANE, (), dear.market, (dear, cheap), capacity=FREE, avoid={cheap.key})
     assert found.offering == dear
-    assert f"{cheap.key} ($0.74/h) had no stock lately" in found.passed_over
+    assert f"{cheap.key} ($0.74/h) could not be had lately" in found.passed_over
     assert found.score.startswith("1.00 = ")
 
 

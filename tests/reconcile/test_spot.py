@@ -184,7 +184,7 @@ def test_where_no_zone_has_stock_the_substitute_is_bought_on_demand_and_the_reas
     world = seen(observed("r1"), refused_offerings={o.key: at(3500) for o in SPOT})
     (launch,) = of_kind(decide(spot_lane(1, 1), world, settled(2)), LaunchReplica)
     assert launch.market is Market.ON_DEMAND
-    assert "no spot offering fits: had no stock lately" in launch.reason
+    assert "no spot offering fits: could not be had lately" in launch.reason
 
 
 def test_what_stands_in_for_spot_goes_before_spot_the_dearest_first_and_a_noticed_one_before_all():

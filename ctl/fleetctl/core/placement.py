@@ -97,7 +97,7 @@ def _cordoned(offering: Offering) -> Rejection:
     return Rejection(code=RejectionCode.CORDONED, message=f"is in zone {offering.zone}, which is cordoned")
 
 
-_NO_STOCK = Rejection(code=RejectionCode.NO_STOCK, message="had no stock lately")
+_NO_STOCK = Rejection(code=RejectionCode.NO_STOCK, message="could not be had lately")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
