@@ -204,6 +204,20 @@ async def test_once_a_controller_has_spoken_an_older_one_is_fenced_in_every_writ
         await after.put_signals(SignalFeed(replicas=()))
 
 
+async def test_a_gateway_that_is_given_a_number_keeps_the_socket_it_has(tmp_path):
+    async with running(tmp_path, 1) as gateway:
+        headers = {TOKEN_HEADER: TOKEN, EPOCH_HEADER: "1"}
+        async with aiohttp.ClientSession(gateway.control, headers=headers) as http:
+            async with http.get("/v1/identity") as response:
+                identity = codec.decode(GatewayIdentity, await response.read())
+            async with http.put("/v1/number", params={"number": "3", "instance": identity.instance}) as response:
+                assert codec.decode(GatewayIdentity, await response.read()).number == 3
+        await SYSTEM_CLOCK.sleep(2.5)  # it looks for its socket once a second
+    text = (tmp_path / "gateway-1.log").read_text()
+    assert "this is gateway 3 now" in text
+    assert "vanished" not in text
+
+
 async def test_where_no_gateway_lives_that_is_said() -> None:
     several = SeveralGateways(Gateways({}).clients(2).of, are_remote=True)
     several.numbers = ()

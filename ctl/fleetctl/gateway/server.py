@@ -109,7 +109,8 @@ async def serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(frontend.pages.number))
+    started_as = frontend.pages.number  # a controller that finds it over TCP calls it by another, and its socket stays
+    control = UnixServer(admin.app(frontend), paths, lambda paths: paths.gateway_socket_of(started_as))
     await control.start()
     listening = Listening(frontend, sockets)
     if control_at is None:
