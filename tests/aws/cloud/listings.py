@@ -27,6 +27,7 @@ class ListingResponses(FleetResponses):
     """Describe calls."""
 
     def describe_instances(self) -> ActionResult:
+        self._dry_run()
         hidden = self._none_hidden()
         own, rest = self._split_filters()
         found: Any = self._with({"Filters": rest}, super().describe_instances)
@@ -42,6 +43,22 @@ class ListingResponses(FleetResponses):
                 view.instances = kept
                 shown.append(view)
         return ActionResult({**found, "Reservations": shown})
+
+    def describe_instance_types(self) -> Any:  # as moto says it
+        self._dry_run()  # which moto answers with all there is, seconds of its CPU time
+        return super().describe_instance_types()
+
+    def describe_instance_type_offerings(self) -> Any:
+        self._dry_run()
+        return super().describe_instance_type_offerings()
+
+    def describe_launch_templates(self) -> Any:
+        self._dry_run()
+        return super().describe_launch_templates()
+
+    def describe_security_groups(self) -> Any:
+        self._dry_run()
+        return super().describe_security_groups()
 
     def describe_instance_status(self) -> ActionResult:
         hidden = self._none_hidden()

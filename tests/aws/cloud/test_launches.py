@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from fleetctl_aws.rights import READS
+
 if TYPE_CHECKING:
     from tests.aws.cloud.client import Cloud
 
@@ -116,6 +118,13 @@ def test_a_dry_run_launches_nothing(cloud: Cloud) -> None:
         run(cloud, DryRun=True)
     assert code_of(raised) == "DryRunOperation"
     assert cloud.instances() == []
+
+
+@pytest.mark.parametrize("operation", [operation for _, operation in READS])
+def test_a_dry_run_of_a_reading_lists_nothing(cloud: Cloud, operation: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        getattr(cloud.boto("ec2"), operation)(DryRun=True)
+    assert code_of(raised) == "DryRunOperation"
 
 
 def test_capacity_is_limited_by_type_zone_and_market(cloud: Cloud) -> None:
