@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 READS = ("Describe", "Get", "List")
 
 
-def test_a_newcomer_plans_before_anything_is_created_and_reads_what_lacks(
-    rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the profile that `init` makes, in a home of its own, with what it takes to reach instances."""
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
-    file = tmp_path / "mine.yaml"
-    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
+    made = tmp_path / "mine.yaml"
+    assert main(["init", str(made), "--provider", "aws", "-q"]) == 0
+    return made
+
+
+def test_a_newcomer_plans_before_anything_is_created_and_reads_what_lacks(
+    rented: Rented, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rented.cloud.fault("error", action="CreateFleet", code="UnauthorizedOperation", times=None, status=403)
     # Of what is there the other rights are given, so that this one is missing, and no matter of tags.
     rented.cloud.fault("error", action="TerminateInstances", code="UnauthorizedOperation", times=None, status=403)
@@ -51,13 +57,8 @@ def test_a_newcomer_plans_before_anything_is_created_and_reads_what_lacks(
     "right", ["DescribeSecurityGroups", "DescribeLaunchTemplates", "DescribeInstanceTypeOfferings"]
 )
 def test_a_right_to_read_that_only_up_takes_is_named_by_doctor(
-    right: str, rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    right: str, rented: Rented, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
-    file = tmp_path / "mine.yaml"
-    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
     rented.cloud.fault("error", action=right, code="UnauthorizedOperation", times=None, status=403)
     capsys.readouterr()
     assert main(["--readonly", "doctor", str(file), "-o", "json"]) == 1
@@ -68,14 +69,8 @@ def test_a_right_to_read_that_only_up_takes_is_named_by_doctor(
 
 
 def test_a_clock_that_is_off_is_no_wrong_key_and_a_refused_call_names_its_right(
-    rented: Rented, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    rented: Rented, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("FLEETCTL_AWS_GATEWAY_SOURCE", "10.0.0.0/8")
-    file = tmp_path / "mine.yaml"
-    assert main(["init", str(file), "--provider", "aws", "-q"]) == 0
-
     def says() -> str:
         capsys.readouterr()
         main(["doctor", str(file)])
