@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import AmbiguousOutcomeError, ConfigError, CredentialsError, ProviderError
+from fleetctl.object_stores.aws_session import aws_session
 from fleetctl_aws.faults import translated
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ class AwsConnection:
     def _boto_locked(self) -> Any:  # noqa: ANN401  # boto3.Session, which has no types
         if self._session is None:
             with _Translating("session", changes=False):
-                import boto3
-
-                self._session = boto3.Session(profile_name=self._settings.profile or None)
+                self._session = aws_session(self._settings.profile)
         return self._session
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from fleetctl.errors import ConfigError, StateDeniedError, StateError
+from fleetctl.object_stores.aws_session import aws_session
 from fleetctl.object_stores.retrying import UnansweredError, UnreachedError, until_answered
 from fleetctl.ports.objects import OutdatedVersionError, StoredObject, UnconfirmedWriteError
 
@@ -199,7 +200,6 @@ class _UnchangedError(StateError):
 
 
 def _connect(call_s: float) -> Any:  # noqa: ANN401  # boto3 makes its classes as it runs
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -215,7 +215,7 @@ def _connect(call_s: float) -> Any:  # noqa: ANN401  # boto3 makes its classes a
         max_pool_connections=4,
     )
     try:
-        session = boto3.session.Session()
+        session = aws_session()
         client = session.client("s3", config=config)
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         if not host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
