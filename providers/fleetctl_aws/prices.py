@@ -11,6 +11,7 @@ import msgspec
 from fleetctl import codec, resources
 from fleetctl.errors import ConfigError, ProviderError
 from fleetctl.printable import shortened
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,7 +85,7 @@ def packaged_prices() -> _PackagedPrices:
 
     path = resources.find("profiles", LIST)
     try:
-        return codec.from_plain(_PackagedPrices, yaml.safe_load(path.read_text(encoding="utf-8")))
+        return codec.from_plain(_PackagedPrices, load_yaml(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as exc:
         raise ConfigError(f"{path}: is no list of prices: {exc}") from exc
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import CredentialsError
 from fleetctl.spelling import suggest
+from fleetctl.yaml_text import load_yaml
 from fleetctl_kubernetes.settings import CONTEXT, KUBECONFIG
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _content(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text())
+        content = load_yaml(path.read_text())
     except OSError as exc:
         raise _error(f"{path} cannot be read: {exc.strerror}", "make it readable, or name another") from exc
     except (yaml.YAMLError, UnicodeDecodeError) as exc:

@@ -11,6 +11,7 @@ import yaml
 
 from fleetctl.errors import ConfigError
 from fleetctl.spelling import suggest
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def read_inventory(path: str) -> tuple[Machine, ...]:
     if len(raw) > _BYTES_MAX:
         raise ConfigError(f"the inventory {file} is larger than 1 MiB", hint=f"it is YAML like this: {_EXAMPLE}")
     try:
-        found = yaml.safe_load(raw)
+        found = load_yaml(raw)
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
         raise ConfigError(f"the inventory {file} is no YAML: {exc}", hint=f"it looks like this: {_EXAMPLE}") from exc
     rows = found.get("hosts") if isinstance(found, dict) else None

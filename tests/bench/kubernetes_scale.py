@@ -24,7 +24,7 @@ import yaml
 from kubernetes import client, config
 
 from fleetctl.clock import SYSTEM_CLOCK
-from fleetctl.operations.proving import NO_PROOF
+from fleetctl.operations.planning import NO_PROOF
 from tests.e2e.fleet import Home, live_replicas
 from tests.kube.assets import control_plane_assets
 from tests.kube.audit import audit_options, calls_logged

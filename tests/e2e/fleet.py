@@ -17,7 +17,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.environment import STATE_URL
 from fleetctl.errors import UnavailableError
 from fleetctl.model.status import FleetStatus, LaneStatus, ReplicaStatus
-from fleetctl.operations.proving import NO_PROOF
+from fleetctl.operations.planning import NO_PROOF
 from fleetctl_host_local.unix_connection import call
 from tests.own_processes import lives_under
 

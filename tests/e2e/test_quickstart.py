@@ -15,7 +15,7 @@ import yaml
 
 from fleetctl.core.conditions import ConditionType, fleet_condition
 from fleetctl.model.replica import ReplicaState
-from fleetctl.operations.proving import NO_PROOF
+from fleetctl.operations.planning import NO_PROOF
 from tests.ports import free_port
 from tests.waiting import until
 

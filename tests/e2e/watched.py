@@ -23,7 +23,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.core.conditions import ConditionType, fleet_condition, fleet_conditions
 from fleetctl.files import write_whole
 from fleetctl.model.replica import ReplicaState
-from fleetctl.operations.proving import NO_PROOF
+from fleetctl.operations.planning import NO_PROOF
 from tests.e2e.fleet import controller_answer
 from tests.living_profiles import one_lane_profile
 from tests.own_processes import processes_under

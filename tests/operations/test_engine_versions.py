@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fleetctl.core.reconcile.versions import is_version
+from fleetctl.core.engine_versions import is_version
 from fleetctl.model.preflight import Verdict
 from fleetctl.operations.engine_versions import engine_errors, flags_findings, program_findings
 from fleetctl.plugins import load_engine

@@ -10,8 +10,8 @@ import pytest
 
 from fleetctl import os_signals
 from fleetctl.operations.breaking_burst import with_breaking_bursts
-from fleetctl.operations.planning import plan_profile
-from fleetctl.operations.proving import NO_PROOF, Laboratory, prove
+from fleetctl.operations.planning import NO_PROOF, plan_profile
+from fleetctl.operations.proving import Laboratory, prove
 from fleetctl.testing import samples
 from tests.operations.test_proving import bursty_rows, searched
 

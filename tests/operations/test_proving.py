@@ -18,9 +18,9 @@ from fleetctl.core.plan.evidence import clumping, missed_upper, tail_estimate
 from fleetctl.errors import InfeasiblePlanError
 from fleetctl.load.bursts import burst_times_s
 from fleetctl.operations.breaking_burst import bursty
-from fleetctl.operations.planning import plan_profile
+from fleetctl.operations.planning import NO_PROOF, plan_profile
 from fleetctl.operations.proof_load import proof_load
-from fleetctl.operations.proving import NO_PROOF, Laboratory, prove
+from fleetctl.operations.proving import Laboratory, prove
 from fleetctl.testing import samples
 from tests.plan.profiles import CATALOGUE, OFFERINGS
 

@@ -14,6 +14,7 @@ from fleetctl.files import write_whole
 from fleetctl.model.catalogue import AchievedShares, Catalogue
 from fleetctl.paths import config_dir
 from fleetctl.spelling import suggest
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def _read(name: str) -> Calibration:
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(tree, dict):

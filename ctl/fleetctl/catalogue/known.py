@@ -29,6 +29,7 @@ from fleetctl.model.catalogue import (
 )
 from fleetctl.model.remote_weights import is_remote
 from fleetctl.spelling import suggest
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from fleetctl.model.profile import ModelSpec
@@ -130,7 +131,7 @@ def _read(path: Path, changed_ns: int) -> dict[str, Any]:
     """Return a file's entries; `changed_ns` has a changed file read again. Reading one takes 20 to 60 ms."""
     del changed_ns
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):

@@ -19,6 +19,7 @@ from fleetctl.catalogue.kubernetes_nodes import (
 )
 from fleetctl.errors import ConfigError
 from fleetctl.model.catalogue import GpuVendor
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +125,7 @@ def _tree(path: Path) -> dict[str, object]:
     import yaml
 
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
         raise ConfigError(f"{path}: cannot be read as YAML: {exc}") from exc
     if not isinstance(tree, dict):

@@ -11,7 +11,7 @@ from fleetctl.controller.launch import token_of
 from fleetctl.controller.observed_gateways import observed_gateways, remote_gateways
 from fleetctl.core.boot_phases import MeasuredPhases
 from fleetctl.core.boot_times import boot_times_s
-from fleetctl.core.reconcile.versions import other_version
+from fleetctl.core.engine_versions import other_version
 from fleetctl.engine_kit.start_faults import had_no_word, killed_by, was_killed
 from fleetctl.errors import UnavailableError
 from fleetctl.model.boot import BootPhase

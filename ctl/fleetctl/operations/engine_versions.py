@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.core.reconcile.versions import is_version
+from fleetctl.core.engine_versions import is_version
 from fleetctl.engine_kit.flags import flags_version
 from fleetctl.engine_kit.versions import version_in
 from fleetctl.errors import ConfigError

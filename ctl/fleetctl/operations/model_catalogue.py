@@ -20,6 +20,7 @@ from fleetctl.files import write_whole
 from fleetctl.model.catalogue import ModelCard
 from fleetctl.operations.model_reading import understood
 from fleetctl.paths import config_dir
+from fleetctl.yaml_text import load_yaml
 
 _HUB = "https://huggingface.co"
 _DEADLINE_S = 20.0
@@ -79,7 +80,7 @@ def _before(path: Path) -> dict[str, object]:
         raise ConfigError(
             f"{path} has comments, which would be lost", hint="write the entry there by hand, or move them elsewhere"
         )
-    tree = yaml.safe_load(text)
+    tree = load_yaml(text)
     if tree is not None and not isinstance(tree, dict):
         raise ConfigError(f"{path}: is not a section of entries by name")
     return tree or {}

@@ -31,12 +31,11 @@ from fleetctl.errors import (
 )
 from fleetctl.model.catalogue import OfferList
 from fleetctl.model.plan import Plan, Sizing
-from fleetctl.operations.breaking_burst import with_breaking_bursts
 from fleetctl.operations.engine_options import InstalledOptions, installed_options, planned_argument_errors
 from fleetctl.operations.gateway_tls import tls_errors
 from fleetctl.operations.multi_node import layout_rules
 from fleetctl.operations.profile_errors import keyring_errors, profile_errors
-from fleetctl.operations.proving import NO_PROOF, prove, with_risks
+from fleetctl.operations.proof_figures import with_risks
 from fleetctl.operations.rocm_builds import rocm_cautions
 from fleetctl.ports.engine import visible_engine
 from fleetctl.processors import usable_cpus
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.provider import Provider
 
 T = TypeVar("T")
+
+NO_PROOF = "FLEETCTL_NO_PROOF"  # set to anything: no plan is simulated
 
 _THROTTLED_S_MAX = 60.0
 _THROTTLED_WAIT_S_MIN = 0.1
@@ -176,6 +177,10 @@ def _proved(
     names_burst: bool,
 ) -> Plan:
     """Return the plan that a simulation shows to hold. Raises InfeasiblePlanError, BudgetExceededError."""
+    # The simulator takes a quarter of a second to import, which whoever has no plan simulated is spared.
+    from fleetctl.operations.breaking_burst import with_breaking_bursts
+    from fleetctl.operations.proving import prove
+
     processes = usable_cpus()
     # It computes, for a minute perhaps, and gives the loop no chance to end it: Ctrl-C is raised right here.
     with os_signals.let_through():

@@ -18,7 +18,7 @@ from fleetctl.units import format_duration, format_fraction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fleetctl.model.plan import LanePlan
+    from fleetctl.model.plan import LanePlan, Plan
     from fleetctl.model.profile import LaneSpec, Profile
     from fleetctl.operations.proof_load import ProofLoad
     from fleetctl.sim.sampled import LaneSamples
@@ -183,3 +183,11 @@ def lane_risks(profile: Profile, lane: LanePlan) -> Iterator[str]:
         yield (
             f"lane {lane.lane}: {low:.2%} of its requests may be good, and {profile.objective.fraction:.4g} is the objective"
         )
+
+
+def with_risks(plan: Plan, profile: Profile, *, accepts_risk: bool) -> Plan:
+    """Return the plan with the promises that its forecasts' intervals cross: accepted, or cautioned of."""
+    risks = tuple(risk for lane in plan.lanes for risk in lane_risks(profile, lane))
+    if accepts_risk:
+        return replace(plan, risks=risks)
+    return replace(plan, cautions=(*plan.cautions, *risks))

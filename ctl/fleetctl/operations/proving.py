@@ -18,7 +18,7 @@ from fleetctl.model.plan import Constraint, Plan
 from fleetctl.model.profile import Profile, ReplicaBounds
 from fleetctl.model.slo import Metric
 from fleetctl.model.traffic import Dispersion
-from fleetctl.operations.proof_figures import SimulatedEvidence, lane_evidence, lane_risks, proven_lane
+from fleetctl.operations.proof_figures import SimulatedEvidence, lane_evidence, proven_lane, with_risks
 from fleetctl.operations.proof_load import DrawnRun, ProofLoad, proof_load
 from fleetctl.sim.sampled import EnteredRun, LaneMemo, entered_lanes, sample_fleet
 from fleetctl.sim.scenario import SimulationSpec, paced
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fleetctl.model.plan import LanePlan
     from fleetctl.sim.sampled import LaneSamples
 
-NO_PROOF = "FLEETCTL_NO_PROOF"  # set to anything: no plan is simulated
 REQUESTS = 4000  # of one simulation, about: a second of computing
 _PASSES_MAX = 7
 _KINDS_MAX = 3  # of replicas that are tried for lanes which the cheapest do not carry
@@ -344,11 +343,3 @@ def _simulated(profile: Profile, lane: LanePlan, point: SimulatedEvidence, slow:
         counted = Dispersion(over_1s=found.proof.dispersion_1s, over_10s=found.proof.dispersion_10s)
         found = replace(found, arrivals=counted)
     return replace(found, forecast=later(found.forecast, more_s))
-
-
-def with_risks(plan: Plan, profile: Profile, *, accepts_risk: bool) -> Plan:
-    """Return the plan with the promises that its forecasts' intervals cross: accepted, or cautioned of."""
-    risks = tuple(risk for lane in plan.lanes for risk in lane_risks(profile, lane))
-    if accepts_risk:
-        return replace(plan, risks=risks)
-    return replace(plan, cautions=(*plan.cautions, *risks))

