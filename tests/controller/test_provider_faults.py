@@ -176,6 +176,33 @@ def test_the_status_shows_how_far_a_boot_has_come(tmp_path: Path) -> None:
     run_virtual(scenario())
 
 
+def test_notices_that_do_not_come_are_in_the_status_while_they_do_not_and_one_break_is_not(tmp_path: Path) -> None:
+    async def broken(cloud: Cloud, *, for_s: float) -> None:
+        await cloud.clock.sleep(20.0)
+        cloud.provider.events_fault = "sqs: AccessDenied"
+        await cloud.clock.sleep(for_s)
+        cloud.provider.events_fault = ""
+        # The first that comes again is of a death.
+        await cloud.clock.sleep(5.0)
+        cloud.provider.end(cloud.provider.living()[0].token)
+
+    async def is_said_after(cloud: Cloud, *, broken_s: float, lived_s: float) -> bool:
+        breaking = asyncio.ensure_future(broken(cloud, for_s=broken_s))
+        await cloud.live(lived_s)
+        await breaking
+        assert cloud.status is not None
+        return "the provider's notices do not come" in cloud.status.reason
+
+    async def scenario() -> None:
+        cloud = on_cloud(tmp_path, KIND)
+        assert not await is_said_after(cloud, broken_s=0.5, lived_s=40)
+        assert await is_said_after(cloud, broken_s=30, lived_s=45)
+        assert not await is_said_after(cloud, broken_s=30, lived_s=80)
+        assert journal(cloud, "watch") == 3 * ["sqs: AccessDenied"]
+
+    run_virtual(scenario())
+
+
 def test_a_death_is_seen_in_listings_of_6_s(tmp_path: Path) -> None:
     async def scenario() -> None:
         cloud = on_cloud(tmp_path, replace(KIND, list_s=6.0, strangers=1000))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fleetctl.ports.provider import NodeEvents
 
 _WATCH_AGAIN_S = 1.0
+_WATCH_S_MIN = 90.0  # a stream that breaks sooner, again, never was one: a call in vain takes a minute at most
+_EVENTS = "events"  # as the source of warnings
 _QUESTIONS_MAX = 8  # by token, at once
 _QUESTION_INTERVAL_S_MIN = 1.0
 _LATE_S = 5.0  # beyond what the provider takes otherwise: then people are told, long before what it showed is doubted
@@ -49,6 +51,7 @@ class Listing:
         self._taken_s = 0.0  # by the latest complete listing, from what it says to its answer
         self._looked_up_s: dict[str, float] = {}  # token -> last asked about
         self._to_look_up: dict[str, None] = {}  # tokens to ask about, in this order
+        self._breaks = 0  # of the stream of events, one soon after the other
 
     @property
     def is_current(self) -> bool:
@@ -106,15 +109,24 @@ class Listing:
             await self._world.clock.sleep(self._world.provider.pace.list_interval_s)
 
     async def keep_watching(self, events: NodeEvents) -> None:
-        """Take in events for ever; a stream that breaks is opened again."""
+        """Take in events for ever; a stream that breaks is opened again, and the status says so while it cannot be."""
         while True:
+            opened_s = self._world.clock.monotonic_s()
             try:
                 async for node in events.watch(owner=self._world.store.owner, fleet=self._world.fleet):
+                    self._calls.warned(_EVENTS, ())
                     if self._cache.put_node(node, at=self._world.clock.now(), is_event=True):
                         self._on_change()
             except ProviderError as exc:
                 self._journal.failed(FLEET, "watch", exc)
+                self._note_break(exc, lasted_s=self._world.clock.monotonic_s() - opened_s)
             await self._world.clock.sleep(_WATCH_AGAIN_S)
+
+    def _note_break(self, error: ProviderError, *, lasted_s: float) -> None:
+        self._breaks = self._breaks + 1 if lasted_s < _WATCH_S_MIN else 1
+        if self._breaks > 1:
+            message = f"the provider's notices do not come, and an interruption may be told to nobody: {error.message}"
+            self._calls.warned(_EVENTS, (message,))
 
     def look_up(self, token: str) -> None:
         """Ask about one order that the listings do not show, in the background; not oftener than they come.

@@ -91,6 +91,7 @@ class FaultProvider(NodeLives):
         self.shortages: set[tuple[str, str, str]] = set()  # type, zone, market; "" stands for every value
         self.quotas: dict[str, int] = {}  # quota, which is named after the market it limits -> nodes
         self.has_credentials = True
+        self.events_fault = ""  # why it can tell of nothing by itself; empty: it can
         self.found: tuple[Finding, ...] = ()  # what its preflight finds
         self._dice = dice
         self._sold = sold or tuple(offering(market=market) for market in Market)
@@ -237,6 +238,8 @@ class FaultProvider(NodeLives):
         seen_until = self._clock.now()
         while True:
             await self._clock.sleep(_EVENT_S)
+            if self.events_fault:
+                raise ProviderError(self.events_fault)
             now = self._clock.now()
             first = bisect.bisect_right(self._changes, (seen_until, "~"))
             last = bisect.bisect_right(self._changes, (now, "~"))
