@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 def load_yaml(text: str | bytes) -> Any:  # noqa: ANN401  # what a file holds is for its reader to check
     """Return what `yaml.safe_load` does: plain values of one document. Raises yaml.YAMLError."""
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506  # safe_load's own, or its twin in C
+    import yaml  # which not every command that opens a provider needs
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(text, Loader=loader)  # noqa: S506  # safe_load's own, or its twin in C

@@ -18,7 +18,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.codec import decode
 from fleetctl.errors import FleetctlError, UnavailableError
 from fleetctl.model.gateway_process import EPOCH_HEADER, TOKEN_HEADER, GatewayIdentity
-from fleetctl.ports.host import GatewayAddress
+from fleetctl.ports.runtime import GatewayAddress
 from fleetctl_kubernetes.connection import NotThereError
 from fleetctl_kubernetes.pod_states import pod_trouble
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleetctl.model.desired import Desired
-    from fleetctl.ports.host import Stall
+    from fleetctl.ports.runtime import Stall
     from fleetctl_kubernetes.connection import ClusterConnection, Object
 
 _log = logging.getLogger("fleetctl_kubernetes")

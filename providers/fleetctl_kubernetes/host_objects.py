@@ -299,7 +299,7 @@ class HostObjects:
         variables = {
             ON_HEAD: "1", ON_HOST: "kubernetes", STATE_URL: place.state_url, NAMESPACE: place.namespace,
             parts.POD_SECRETS: SECRETS_AT, parts.POD_ADDRESS: "field:status.podIP", parts.POD_PORT: str(place.control_port),
-            parts.GATEWAY_SELECTOR: selector(self.gateway_labels), parts.CONTROL_PORT: str(place.control_port),
+            parts.POD_NAME: "field:metadata.name", parts.GATEWAY_SELECTOR: selector(self.gateway_labels), parts.CONTROL_PORT: str(place.control_port),
         }  # fmt: skip
         container = parts.container(
             place.image, ["python", "-m", "fleetctl.cli.pod", self._fleet], variables=variables, port=place.port,

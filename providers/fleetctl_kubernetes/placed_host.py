@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from fleetctl.model.request_trace import TraceQuery
-    from fleetctl.ports.host import HostPlace, Stall
+    from fleetctl.ports.host import HostPlace
+    from fleetctl.ports.runtime import Stall
     from fleetctl_kubernetes.connection import ClusterConnection
     from fleetctl_kubernetes.host_objects import PodPlace
 

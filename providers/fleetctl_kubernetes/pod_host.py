@@ -13,6 +13,7 @@ from fleetctl.catalogue.kubernetes_parts import (
     CONTROL_PORT,
     GATEWAY_SELECTOR,
     GATEWAY_TOKEN_FILE,
+    POD_NAME,
     POD_SECRETS,
 )
 from fleetctl.codec import decode
@@ -95,6 +96,11 @@ class PodHost(LocalHost):
 
 class PodControllerRuntime(LocalControllerRuntime):
     """Implements ControllerRuntime: locks are the pod's own, the gateways are other pods."""
+
+    def place(self) -> str:
+        """Return the pod's name; empty where an earlier version made its Deployment, which did not tell it."""
+        name = os.environ.get(POD_NAME, "")
+        return f"pod {name}" if name else ""
 
     def gateway_host(self, clock: Clock) -> PlacedGatewayHost:
         """Return the keeper of the gateways' pods. Raises ConfigError."""

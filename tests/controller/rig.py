@@ -22,7 +22,7 @@ from fleetctl.model.gateway import GatewaySnapshot, LaneSnapshot, ReplicaCuts, R
 from fleetctl.model.node import NodeState
 from fleetctl.model.slo_feed import SloFeed
 from fleetctl.paths import FleetPaths
-from fleetctl.ports.host import Stall, StallKind
+from fleetctl.ports.runtime import Stall, StallKind
 from fleetctl.state.sqlite import SqliteStore
 from fleetctl.testing import samples
 from fleetctl.testing.clocks import LoopClock

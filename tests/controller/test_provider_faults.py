@@ -186,7 +186,7 @@ def test_notices_that_do_not_come_are_in_the_status_while_they_do_not_and_one_br
         await cloud.clock.sleep(5.0)
         cloud.provider.end(cloud.provider.living()[0].token)
 
-    async def is_said_after(cloud: Cloud, *, broken_s: float, lived_s: float) -> bool:
+    async def is_in_status_after(cloud: Cloud, *, broken_s: float, lived_s: float) -> bool:
         breaking = asyncio.ensure_future(broken(cloud, for_s=broken_s))
         await cloud.live(lived_s)
         await breaking
@@ -195,9 +195,9 @@ def test_notices_that_do_not_come_are_in_the_status_while_they_do_not_and_one_br
 
     async def scenario() -> None:
         cloud = on_cloud(tmp_path, KIND)
-        assert not await is_said_after(cloud, broken_s=0.5, lived_s=40)
-        assert await is_said_after(cloud, broken_s=30, lived_s=45)
-        assert not await is_said_after(cloud, broken_s=30, lived_s=80)
+        assert not await is_in_status_after(cloud, broken_s=0.5, lived_s=40)
+        assert await is_in_status_after(cloud, broken_s=30, lived_s=45)
+        assert not await is_in_status_after(cloud, broken_s=30, lived_s=80)
         assert journal(cloud, "watch") == 3 * ["sqs: AccessDenied"]
 
     run_virtual(scenario())

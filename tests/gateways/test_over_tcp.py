@@ -23,7 +23,7 @@ from fleetctl.model.gateway import SignalFeed
 from fleetctl.model.gateway_process import EPOCH_HEADER, TOKEN_HEADER, GatewayIdentity
 from fleetctl.model.slo_feed import SloFeed
 from fleetctl.paths import FleetPaths
-from fleetctl.ports.host import GatewayAddress
+from fleetctl.ports.runtime import GatewayAddress
 from tests.gateway.rig import HELLO, GatewayRig, until
 from tests.gateway.scripted import answers
 from tests.ports import free_port

@@ -13,7 +13,7 @@ import pytest
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
 from fleetctl.paths import FleetPaths
-from fleetctl.ports.host import StallKind
+from fleetctl.ports.runtime import StallKind
 from fleetctl_host_local.activity import Activity, idle_s, is_stopped, read_activity
 from fleetctl_host_local.heartbeat import (
     CONTROLLER_COMPUTING_S,

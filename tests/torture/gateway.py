@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.gateway import SignalFeed
     from fleetctl.model.slo_feed import SloFeed
-    from fleetctl.ports.host import Stall
+    from fleetctl.ports.runtime import Stall
     from fleetctl.testing.clocks import LoopClock
     from tests.torture.faults import Injector
 

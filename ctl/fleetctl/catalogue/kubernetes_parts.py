@@ -30,6 +30,7 @@ HOME = "/var/lib/fleetctl"  # of all that is written, beside /tmp
 RBAC = "rbac.authorization.k8s.io/v1"
 # Between whoever places the pods of a fleet and what runs in them: variables, the files of their Secret.
 POD_SECRETS, POD_ADDRESS, POD_PORT = "FLEETCTL_POD_SECRETS", "FLEETCTL_POD_ADDRESS", "FLEETCTL_POD_PORT"
+POD_NAME = "FLEETCTL_POD_NAME"
 ENVIRONMENT_FILE, TOKEN_FILE, GATEWAY_TOKEN_FILE = "environment.json", "token", "gateway-token"
 # How the controller finds the gateways' pods, and at which port of theirs it calls them.
 GATEWAY_SELECTOR, CONTROL_PORT = "FLEETCTL_POD_GATEWAYS", "FLEETCTL_POD_GATEWAY_PORT"

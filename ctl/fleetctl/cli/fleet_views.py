@@ -124,7 +124,7 @@ def _header(status: FleetStatus) -> Iterator[str | Cell]:
         yield f"Gateway  {status.gateway_url}/v1  ({_elsewhere(status) or _alive(status.gateway_alive, status.gateway_pid)})"
     if status.certificate is not None:
         yield _certificate(status.certificate, status.at)
-    control = "not running" if status.is_unattended else _alive(status.controller_alive, status.controller_pid)
+    control = "not running" if status.is_unattended else _controller(status)
     yield f"Control  {_elsewhere(status) or control}"
     if status.head is not None:
         yield f"Head     {status.head}"
@@ -155,6 +155,11 @@ def _elsewhere(status: FleetStatus) -> str:
     """Return where a fleet's own processes are, of which nothing is seen from here; empty: they are seen, or run nowhere."""
     is_seen = status.controller_alive or status.gateway_alive or not status.controller_host
     return "" if is_seen else f"on {status.controller_host}, not seen from here"
+
+
+def _controller(status: FleetStatus) -> str:
+    # A process's number says nothing outside its pod.
+    return status.controller_place or _alive(status.controller_alive, status.controller_pid)
 
 
 def _alive(is_alive: bool, pid: int) -> str:

@@ -28,7 +28,8 @@ from fleetctl.errors import DiskFullError, FencedError, FleetctlError, LockHeldE
 from fleetctl.files import raise_descriptor_limit
 from fleetctl.paths import FleetPaths
 from fleetctl.plugins import configured, host_within, load_engine, load_host_within, load_policy, load_provider
-from fleetctl.ports.host import COMMAND_LOCK, RemoteGateways
+from fleetctl.ports.host import COMMAND_LOCK
+from fleetctl.ports.runtime import RemoteGateways
 from fleetctl.printable import log_to_stderr
 from fleetctl.state.lease_watch import LeaseHeldError
 from fleetctl.state.opening import open_store
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import Profile
     from fleetctl.ports.engine import Engine
-    from fleetctl.ports.host import ControllerRuntime, Host
+    from fleetctl.ports.host import Host
     from fleetctl.ports.lease import Lease
     from fleetctl.ports.provider import Provider
+    from fleetctl.ports.runtime import ControllerRuntime
     from fleetctl.ports.store import StateStore
     from fleetctl.state.opening import OpenStore
 
@@ -154,6 +156,7 @@ async def _keep(fleet: str, host: Host, runtime: ControllerRuntime) -> bool:
                 gateway_host=gateway_host,
                 clock=SYSTEM_CLOCK,
                 pid=os.getpid(),
+                place=runtime.place(),
                 variable=partial(_variable, host, fleet),
                 made_progress=heart.beat_once,
             )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fleetctl.controller.world import World
     from fleetctl.model.allotment import Allotment
     from fleetctl.model.gateway import RoutingTable
-    from fleetctl.ports.host import GatewayHost
+    from fleetctl.ports.runtime import GatewayHost
 
 EXCHANGE_S: Final = 0.1
 

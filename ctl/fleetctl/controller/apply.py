@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from fleetctl.model.node import Notice
     from fleetctl.model.observation import Observation
     from fleetctl.model.replica import Replica
-    from fleetctl.ports.host import GatewayHost
+    from fleetctl.ports.runtime import GatewayHost
 
 _GATEWAY_STOP_S = 12.0
 _STALLED_GATEWAY_STOP_S = 0.5

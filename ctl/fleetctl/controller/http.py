@@ -13,7 +13,7 @@ from fleetctl.errors import UnavailableError
 from fleetctl.model.allotment import Allotment, GatewayHoldings
 from fleetctl.model.gateway import GatewaySnapshot, RoutingTable, SignalFeed
 from fleetctl.model.gateway_process import EPOCH_HEADER, TOKEN_HEADER
-from fleetctl.ports.host import GatewayAddress
+from fleetctl.ports.runtime import GatewayAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fleetctl.model.slo_feed import SloFeed
     from fleetctl.paths import FleetPaths
-    from fleetctl.ports.host import RemoteGateways
+    from fleetctl.ports.runtime import RemoteGateways
 
 _Reply = TypeVar("_Reply")
 

@@ -271,6 +271,7 @@ class Controller:
             observation=observation,
             decision=decision,
             controller_pid=self._world.pid,
+            controller_place=self._world.place,
             shared_left=components.shared.left,
             budgets=observation.budgets,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.model.gateway_process import ObservedGateway
-from fleetctl.ports.host import RemoteGateways
+from fleetctl.ports.runtime import RemoteGateways
 
 if TYPE_CHECKING:
     from fleetctl.controller.world import World

@@ -14,9 +14,9 @@ from fleetctl.model.profile import Profile
 from fleetctl.model.provider_setting import ProviderChoice
 from fleetctl.paths import FleetPaths
 from fleetctl.ports.engine import Engine
-from fleetctl.ports.host import GatewayHost
 from fleetctl.ports.policy import Policy
 from fleetctl.ports.provider import Provider
+from fleetctl.ports.runtime import GatewayHost
 
 if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
@@ -78,6 +78,7 @@ class World:
     gateways: SeveralGateways | None = None  # that `gateway` asks; None: it is one alone
     clock: Clock
     pid: int
+    place: str = ""  # what this process is called where its host keeps it; empty: its pid tells it
     variable: Callable[[str], str] = lambda name: os.environ.get(name, "")  # what it held where `up` ran
     epoch: int = 0  # of the lease the store is bound to
     made_progress: Callable[[], None] = lambda: None  # leaves a sign of life between two parts of long work

@@ -55,6 +55,7 @@ class FleetKnowledge:
     observation: Observation | None = None
     decision: Decision | None = None
     controller_pid: int = 0  # 0: none answers
+    controller_place: str = ""  # what it is called where its host keeps it
     silent_controller_pid: int = 0  # of one that runs and does not answer
     controller_seen_at: datetime | None = None  # when one that does not answer was last at work
     controller_host: str = ""  # of one that another machine runs
@@ -100,6 +101,7 @@ def fleet_status(known: FleetKnowledge, decisions: tuple[JournalEntry, ...]) -> 
         gateway_alive=gateway is not None if known.observation else known.gateway_pid != 0 or known.gateway_answers,
         controller_alive=known.controller_pid != 0,
         controller_pid=known.controller_pid or known.silent_controller_pid,
+        controller_place=known.controller_place,
         controller_seen_at=known.controller_seen_at,
         controller_host=known.controller_host,
         gateway_pid=gateway.pid if gateway else known.gateway_pid,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.gateway.frontend import Frontend
     from fleetctl.gateway.limits import GatewayLimits
     from fleetctl.paths import FleetPaths
-    from fleetctl.ports.host import GatewayRuntime
+    from fleetctl.ports.runtime import GatewayRuntime
 
 _log = logging.getLogger("fleetctl.gateway")
 _CONTROLLER_CHECK_S = 1.0

@@ -108,6 +108,9 @@ class FleetStatus:
     shared_left: int = 0  # shared resources that are prepared at the provider, or may be
     gateway_generation: int = 0  # that the gateway works by; 0: it does not say
     controller_seen_at: datetime | None = None  # when a controller was last at work; None: now, or never
+    controller_place: str = (
+        ""  # what it is called where its host keeps it: "pod demo-controller-x"; empty: its pid tells it
+    )
     controller_host: str = ""  # the machine of one that runs elsewhere, by a state that both see
     controller_trouble: str = (
         ""  # what keeps one from answering, and what to do, where it is not a process of this machine

@@ -24,15 +24,9 @@ if TYPE_CHECKING:
     from fleetctl.model.provider_setting import ProviderChoice
     from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
-    from fleetctl.ports.host import (
-        ControllerRuntime,
-        FleetProcesses,
-        GatewayRuntime,
-        Host,
-        OrphanedProcess,
-        Stall,
-    )
+    from fleetctl.ports.host import FleetProcesses, Host, OrphanedProcess
     from fleetctl.ports.provider import Provider
+    from fleetctl.ports.runtime import ControllerRuntime, GatewayRuntime, Stall
     from fleetctl.ports.store import StateStore
 
 

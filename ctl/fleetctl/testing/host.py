@@ -16,12 +16,13 @@ from fleetctl.model.log import LogChunk
 from fleetctl.model.request_trace import EarlyRefusal, RequestTrace, RequestTraces, TraceQuery
 from fleetctl.model.status import FleetStatus
 from fleetctl.model.workflow_trace import WorkflowTrace
-from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess, Stall
+from fleetctl.ports.host import STATUS_S, FleetProcesses, OrphanedProcess
+from fleetctl.ports.runtime import Stall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from fleetctl.ports.host import ControllerRuntime, GatewayRuntime
+    from fleetctl.ports.runtime import ControllerRuntime, GatewayRuntime
 
 CONTROLLER_PID, GATEWAY_PID = 1001, 1002
 _FREE_PORT = 18080

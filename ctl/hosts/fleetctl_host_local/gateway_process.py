@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.model.desired import Desired
     from fleetctl.model.profile import GatewaySpec
     from fleetctl.paths import FleetPaths
-    from fleetctl.ports.host import Stall
+    from fleetctl.ports.runtime import Stall
 
 _POLL_S = 0.05
 # Between taking a lock and writing one's name into it lie microseconds, or as long as a busy machine lets a process wait.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fleetctl.clock import SYSTEM_CLOCK
 from fleetctl.locks import FileLock
-from fleetctl.ports.host import Stall, StallKind
+from fleetctl.ports.runtime import Stall, StallKind
 from fleetctl_host_local.activity import Activity, idle_s, is_stopped, read_activity
 
 # Nobody is stopped by accident, and its state says so for certain; a heartbeat is due twice within it.

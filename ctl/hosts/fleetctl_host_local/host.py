@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fleetctl.environment import FleetEnvironment
     from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
-    from fleetctl.ports.host import OrphanedProcess, Stall
+    from fleetctl.ports.host import OrphanedProcess
+    from fleetctl.ports.runtime import Stall
 
 _POLL_S = 0.05
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fleetctl.clock import Clock
-    from fleetctl.ports.host import GatewayHost
+    from fleetctl.ports.runtime import GatewayHost
 
 
 def controller_command(fleet: str) -> list[str]:
@@ -66,6 +66,10 @@ class LocalControllerRuntime:
     def release(self) -> None:
         """Give the lock back."""
         self._lock.release()
+
+    def place(self) -> str:
+        """Return nothing: it is a process of this machine."""
+        return ""
 
     def lease_holder(self) -> LeaseHolder:
         """Return what tells this process from every other."""

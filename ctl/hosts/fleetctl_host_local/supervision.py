@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fleetctl.ports.host import Stall
+    from fleetctl.ports.runtime import Stall
 
 # The gateway looks once a second, and the controller it starts needs about one second to answer.
 _REVIVAL_S = 3.0

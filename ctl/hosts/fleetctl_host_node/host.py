@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from fleetctl.model.head import Head, HeadRecord, HeadStatus
     from fleetctl.model.request_trace import RequestTraces, TraceQuery
     from fleetctl.model.status import FleetStatus
-    from fleetctl.ports.host import HostPlace, Stall
+    from fleetctl.ports.host import HostPlace
+    from fleetctl.ports.runtime import Stall
 
 T = TypeVar("T")
 # A boot, an installation of fleetctl with its dependencies, a lease that has to run out before.
