@@ -50,6 +50,7 @@ def test_a_fleet_placed_in_the_cluster_needs_no_laptop(placed: PlacedFleet) -> N
 
     grant(placed, other, ways=[("get", "create"), "pods/portforward"])
     assert live(other).lanes[0].ready == 1
+    assert f"Control  pod {placed.controller_pod().metadata.name}\n" in other.fleetctl("status", "chat")
     other.fleetctl("scale", "short=2", "-f", "chat")
     until(lambda: len(placed.engine_pods()) == 2, "scaled from another laptop", within_s=60)
     assert "short" in other.fleetctl("why", "-f", "chat")
