@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from fleetctl.clock import SYSTEM_CLOCK
 from tests.e2e.fleet import Home, live_replicas
 from tests.living_profiles import placed_profile
 from tests.ports import free_port
+from tests.sender import SENDER
 from tests.state.s3_proxy import Fault, S3Proxy
 from tests.state.s3_server import BUCKET, S3Server, environment_to
 from tests.waiting import until
@@ -73,7 +73,7 @@ def home(tmp_path: Path, outage: Outage) -> Iterator[Home]:
 
 def answered(port: int) -> bool:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
-    return httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=30.0).status_code == 200
+    return SENDER.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=30.0).status_code == 200
 
 
 def engines(home: Home) -> set[int]:

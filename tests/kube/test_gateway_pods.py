@@ -28,6 +28,7 @@ from fleetctl.clock import SYSTEM_CLOCK
 from tests.kube.assets import control_plane_assets
 from tests.kube.live_fleet import Senders
 from tests.kube.placed_fleet import KEY, MODEL, PlacedFleet, placed
+from tests.sender import SENDER
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Traffic(Senders):
 
     def _send(self, number: int) -> None:
         rng = random.Random(number)
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.1):
             self._post(rng.choice(self._ready or ("10.200.255.254",)), is_stream=rng.random() < 0.5)
 
     def _post(self, host: str, *, is_stream: bool) -> None:
@@ -80,7 +81,7 @@ class Traffic(Senders):
             "stream": is_stream,
         }  # fmt: skip
         try:
-            found = httpx.post(
+            found = SENDER.post(
                 f"http://{host}:{self._port}/v1/chat/completions", json=body, timeout=60,
                 headers={"Authorization": f"Bearer {KEY}"},
             )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from kubernetes import client
 
 from tests.kube.placed_fleet import KEY, MODEL, PlacedFleet, placed
+from tests.sender import SENDER
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def test_a_fleet_placed_in_the_cluster_needs_no_laptop(placed: PlacedFleet) -> N
     kill(laptop)
 
     grant(placed, other, ways=[("get", "create"), "pods/portforward"])
-    assert live(other).lanes[0].ready == 1
-    assert f"Control  pod {placed.controller_pod().metadata.name}\n" in other.fleetctl("status", "chat")
+    assert_seen(other, placed)
     other.fleetctl("scale", "short=2", "-f", "chat")
     until(lambda: len(placed.engine_pods()) == 2, "scaled from another laptop", within_s=60)
     assert "short" in other.fleetctl("why", "-f", "chat")
@@ -92,11 +92,16 @@ def live(home: Home) -> Any:
     return found
 
 
+def assert_seen(home: Home, placed: PlacedFleet) -> None:
+    assert live(home).lanes[0].ready == 1
+    assert f"Control  pod {placed.controller_pod().metadata.name}\n" in home.fleetctl("status", "chat")
+
+
 def answers(placed: PlacedFleet) -> str:
     """Return the status of one completion, asked for where the gateway's Service leads."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
     try:
-        found = httpx.post(
+        found = SENDER.post(
             f"http://{endpoint(placed)}:{placed.port}/v1/chat/completions", json=body, timeout=30,
             headers={"Authorization": f"Bearer {KEY}"},
         )  # fmt: skip
