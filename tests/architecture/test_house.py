@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import subprocess
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.architecture.sources import facts_of, name_of, source_files, tracked
+
+pytestmark = pytest.mark.xdist_group("sources")  # whose facts one process finds once
+
 LINES_MAX = 400  # past this a file has become a second thing
 # The files a request passes through (ARCHITECTURE.md, "A request"): they are read together, so each is to be short.
 REQUEST_LINES_MAX = 250
@@ -19,30 +20,12 @@ REQUEST_FILES = re.compile(r"ctl/fleetctl/(gateway/|core/(dispatch/|admission/|r
 SHAPELESS = {"manager", "managers", "util", "utils", "data", "info", "handler", "process", "misc"}
 
 
-def tracked(*suffixes: str) -> list[Path]:
-    """Return the project's own files: those git knows."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"],  # noqa: S607  # whichever git is first
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    paths = [ROOT / name for name in listed.stdout.split("\0") if name.endswith(suffixes)]
-    return [path for path in paths if path.is_file()]
-
-
-def source_files() -> list[Path]:
-    return [path for path in tracked(".py") if path.parts[len(ROOT.parts)] in ("ctl", "providers")]
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def test_there_is_source_to_judge() -> None:
     assert len(source_files()) > 50
 
 
 def test_every_source_file_says_what_it_is() -> None:
-    silent = [name_of(path) for path in source_files() if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name_of(path) for path in source_files() if not facts_of(path).docstring]
     assert silent == []
 
 
@@ -61,10 +44,10 @@ def test_no_file_of_a_requests_journey_is_long() -> None:
 
 def test_no_function_is_longer_than_a_screen() -> None:
     long = [
-        f"{name_of(path)}:{node.lineno} {node.name}"
+        f"{name_of(path)}:{line} {name}"
         for path in source_files()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno > 60
+        for line, name, length in facts_of(path).functions
+        if length > 60
     ]
     assert long == []
 

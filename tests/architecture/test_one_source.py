@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from fleetctl.model.ladder import LadderStep
-from tests.architecture.test_house import name_of, source_files
+from tests.architecture.sources import facts_of, name_of, source_files, walked
+
+pytestmark = pytest.mark.xdist_group("sources")  # whose facts one process finds once
 
 LADDER_FILE = "ctl/fleetctl/model/ladder.py"
 # The steps whose names are words of nothing else, as they are written and as they used to be.
 SPELLINGS = {text for step in LadderStep if "-" in step.value for text in (step.value, step.value.replace("-", "_"))}
 
 
-def trees() -> list[tuple[str, ast.Module]]:
-    return [(name_of(path), ast.parse(path.read_text())) for path in source_files()]
-
-
-def strings(tree: ast.AST) -> list[str]:
-    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+def trees_with(*texts: str) -> list[tuple[str, ast.Module]]:
+    """Return the files in whose text all of these are: a file without what a rule is about needs no tree."""
+    found = [(name_of(path), path.read_text()) for path in source_files()]
+    return [(name, ast.parse(text)) for name, text in found if all(each in text for each in texts)]
 
 
 def is_step(node: ast.AST | None) -> bool:
@@ -25,16 +27,20 @@ def is_step(node: ast.AST | None) -> bool:
 
 
 def test_nobody_else_spells_a_ladder_step() -> None:
-    found = [name for name, tree in trees() if name != LADDER_FILE and SPELLINGS & set(strings(tree))]
+    found = [
+        name_of(path)
+        for path in source_files()
+        if name_of(path) != LADDER_FILE and not SPELLINGS.isdisjoint(text for _, text in facts_of(path).strings)
+    ]
     assert found == []
 
 
 def test_nobody_else_keeps_a_table_of_ladder_steps() -> None:
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in trees()
+        for name, tree in trees_with("LadderStep")
         if name != LADDER_FILE
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if (isinstance(node, ast.Dict) and any(is_step(key) for key in node.keys))
         or (isinstance(node, ast.Tuple | ast.List | ast.Set) and sum(is_step(item) for item in node.elts) > 1)
     ]
@@ -44,8 +50,8 @@ def test_nobody_else_keeps_a_table_of_ladder_steps() -> None:
 def test_nobody_makes_a_steps_spelling_of_its_name() -> None:
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in trees()
-        for node in ast.walk(tree)
+        for name, tree in trees_with("step", "name")
+        for node in walked(tree)
         if isinstance(node, ast.Attribute) and node.attr == "name" and ast.unparse(node.value).endswith("step")
     ]
     assert found == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from functools import cache
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.architecture.test_house import ROOT, name_of, source_files
+from tests.architecture.sources import ROOT, facts_of, name_of, source_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("sources")  # whose facts one process finds once
 
 # Words with a meaning of our own making; each had a standard term that a reader of Envoy, Nomad, Karpenter or
 # Kubernetes knows. Never part of an identifier: as snake_case or CamelCase words.
@@ -41,46 +41,11 @@ PRIVATE_CLASSES = {
     "Answer", "Effects", "Flight", "Line", "Moment", "Outcome", "Part", "Phase", "Room", "Word", "Words",
 }  # fmt: skip
 VAGUE_BEGINNINGS = ("Is ", "Has ", "Does ", "Knows ", "Who ", "Tells ", "Says ")
-# Names that are other people's.
-FOREIGN_NAMES = {"collections.OrderedDict", "hypothesis.Phase"}
 
 
 def python_files() -> list[Path]:
     """Return the product's files and the tests'."""
     return [*source_files(), *sorted((ROOT / "tests").rglob("*.py"))]
-
-
-def identifiers(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of every name of a file's own: variables, parameters, attributes, functions, classes."""
-    tree = ast.parse(path.read_text())
-    foreign = {
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if f"{node.module}.{alias.name}" in FOREIGN_NAMES
-    }
-    for node in ast.walk(tree):
-        for name in names_in(node):
-            if name not in foreign:
-                yield getattr(node, "lineno", 0), name
-
-
-def names_in(node: ast.AST) -> list[str]:
-    """Return the identifiers that a node itself holds."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-            return [name]
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return [name]
-        case ast.keyword(arg=str(name)) | ast.ExceptHandler(name=str(name)):
-            return [name]
-        case ast.ImportFrom(names=names):
-            return [alias.asname or alias.name for alias in names]
-        case ast.Global(names=names) | ast.Nonlocal(names=names):
-            return list(names)
-        case _:
-            return []
 
 
 @cache
@@ -105,16 +70,15 @@ def words_of(identifier: str) -> list[str]:
 def test_a_class_name_is_defined_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in source_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(name_of(path))
+        for name, _ in facts_of(path).classes:
+            places[name].append(name_of(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_no_identifier_is_a_private_word() -> None:
     found = defaultdict(list)
     for path in python_files():
-        for line, identifier in identifiers(path):
+        for line, identifier in facts_of(path).identifiers:
             if is_private(identifier):
                 found[identifier].append(f"{name_of(path)}:{line}")
     assert {identifier: places[:3] for identifier, places in found.items()} == {}
@@ -124,7 +88,7 @@ def test_nothing_of_the_product_is_called_words() -> None:
     found = [
         f"{name_of(path)}:{line}"
         for path in source_files()
-        for line, identifier in identifiers(path)
+        for line, identifier in facts_of(path).identifiers
         if identifier.lstrip("_") in PRIVATE_NAMES_OF_THE_PRODUCT
     ]
     assert found == []
@@ -138,10 +102,10 @@ def test_no_module_is_named_by_a_private_word() -> None:
 def test_no_class_docstring_has_to_be_guessed() -> None:
     """A class is described as a noun, or by what it does; "Is the ..." and "Knows ..." name neither."""
     found = [
-        f"{name_of(path)}: {node.name}"
+        f"{name_of(path)}: {name}"
         for path in source_files()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and (ast.get_docstring(node) or "").startswith(VAGUE_BEGINNINGS)
+        for name, docstring in facts_of(path).classes
+        if docstring.startswith(VAGUE_BEGINNINGS)
     ]
     assert found == []
 
@@ -149,10 +113,7 @@ def test_no_class_docstring_has_to_be_guessed() -> None:
 def model_classes() -> set[str]:
     """Return the public classes of the model."""
     return {
-        node.name
-        for path in (ROOT / "ctl" / "fleetctl" / "model").glob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        name for path in (ROOT / "ctl" / "fleetctl" / "model").glob("*.py") for name in facts_of(path).public_classes
     }
 
 
@@ -178,7 +139,7 @@ def test_names_are_found_wherever_python_holds_them(tmp_path: Path) -> None:
         "def wish(ask, *told, said=1, **hands):\n"
         "    board.front = call(outcome=f'{rung}')\n"
     )
-    names = {name for _, name in identifiers(path)}
+    names = {name for _, name in facts_of(path).identifiers}
     assert names >= {"go", "Door", "sick", "wish", "ask", "told", "said", "hands", "board", "front", "outcome", "rung"}
 
 

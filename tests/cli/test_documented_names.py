@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from fleetctl.cli.lazy import LazyCommand, SectionedGroup
 from fleetctl.cli.main import command
 from fleetctl.config.profile_keys import schema_keys
+from tests.architecture.sources import ROOT, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("sources")  # whose facts one process finds once
+
 # Made from what they describe, or of what was: names of earlier versions are right in a record of measurements.
 LEFT_OUT = {"json.md", "cli.md", "benchmarks.md", "CHANGELOG.md"}
 FILES = (".py", ".log", ".lock", ".sock")  # of a process or a package: `gateway.sock`
@@ -39,9 +41,9 @@ def documents() -> Iterator[tuple[str, str]]:
 def messages() -> Iterator[tuple[str, str]]:
     """Yield each piece of text in the sources, docstrings among them, and where it is."""
     for file in sorted([*ROOT.glob("ctl/**/*.py"), *ROOT.glob("providers/**/*.py")]):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
-                yield f"{file.relative_to(ROOT)}:{node.lineno}", node.value
+        for line, text in facts_of(file).strings:
+            if "." in text:
+                yield f"{file.relative_to(ROOT)}:{line}", text
 
 
 @cache
