@@ -206,8 +206,8 @@ def findings(profile: Profile) -> object:
 
 
 def commands(profile: Profile) -> object:
-    """Return how the replicas of every lane are started, as planned."""
-    plan = planned(profile)
+    """Return how the replicas of every lane are started, as planned on one kind of GPU."""
+    plan = planned(replace(profile, capacity=replace(profile.capacity, gpus=("H100",))))
     return [
         ENGINE_OF(lane.engine).launch(
             plan=plan, lane=lane, lane_plan=plan.lane(lane.name), host="127.0.0.1", port=20_000
@@ -248,7 +248,7 @@ def decisions(profile: Profile) -> object:
     serving = [lane.name for lane in profile.lanes for _ in range(1 if lane.name == "long" else 2)]
     ready = [observed(f"r{number}", record_lane=lane) for number, lane in enumerate(serving, 1)]
     stuck = observed("r9", ReplicaState.BOOTING, record_lane="long", record_created_at=worlds.at(3590), healthy=False)
-    for passed_s in (*range(0, 600, 2), *range(600, 4200, 60)):
+    for passed_s in (*range(0, 600, 5), *range(600, 4200, 60)):
         is_pressed = passed_s < 80
         latency_s = 0.9 if is_pressed else 0.01
         short = traffic("short", ttft_s=latency_s, rps=9.0 if is_pressed else 0.1)
@@ -301,6 +301,12 @@ def rollouts(profile: Profile) -> object:
             decision = worlds.decide(fleet, seen, memory)
             memory = decision.memory
             found.append(decision.actions)
+            if (
+                memory.rollout is not None
+                and memory.rollout.revision != stable.number
+                and (memory.rollout.is_over or memory.rollout.is_failed)
+            ):
+                break
             seen = _grown(seen, decision, fleet, 3600 + passed_s + 10, fate=fate)
     return found
 

@@ -39,7 +39,7 @@ _EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encod
 _BEGIN = _EVENTS % (len(_EVENT), _EVENT)
 _AGAIN = 300 * _EVENT.replace(b"Hi", b" and so on")
 _LOOP = _EVENTS % (len(_AGAIN), _AGAIN)
-_WATCHED_S, _SWEEP_S = 700, 0.5  # longer than any deadline of the profile's defaults
+_WATCHED_S, _SWEEP_S = 160, 0.5  # longer than any deadline of the sample's
 
 
 class Pipe(asyncio.Transport):

@@ -81,6 +81,7 @@ SAMPLE: dict[str, Any] = {
         },
     },
     "capacity": {"gpus": ["L40S", "H100"], "max_nodes": 60},
+    "gateway": {"request_timeout": "150s"},  # a running gateway is watched for longer
 }  # fmt: skip
 
 
