@@ -43,11 +43,16 @@ class ClientDeadline:
 
     def _limit_s(self, state: ConnectionState) -> float:
         limits = self._limits
-        return {
-            ConnectionState.IDLE: limits.idle_timeout_s,
-            ConnectionState.HEAD: limits.header_timeout_s,
-            ConnectionState.BODY: limits.body_timeout_s,
-            ConnectionState.SERVING: math.inf,
-            ConnectionState.LINGERING: limits.linger_s,
-            ConnectionState.CLOSING: limits.client_stall_s,
-        }[state]
+        match state:
+            case ConnectionState.SERVING:
+                return math.inf
+            case ConnectionState.IDLE:
+                return limits.idle_timeout_s
+            case ConnectionState.HEAD:
+                return limits.header_timeout_s
+            case ConnectionState.BODY:
+                return limits.body_timeout_s
+            case ConnectionState.LINGERING:
+                return limits.linger_s
+            case ConnectionState.CLOSING:
+                return limits.client_stall_s
