@@ -36,6 +36,7 @@ pytestmark = [
 ]
 
 RIGHT_S = 90.0  # other tests run beside
+REST_S = 8.0  # cron starts something once a minute, and a look at the history is a process of its own
 
 RUNBOOK = """\
 apiVersion: fleetctl/v1
@@ -91,11 +92,19 @@ def install(
     )  # fmt: skip
 
 
-def runs(watched: Watched, name: str) -> list[dict[str, Any]]:
-    """Return a runbook's runs, oldest first."""
+def history(watched: Watched) -> dict[str, list[dict[str, Any]]]:
+    """Return every runbook's runs, oldest first."""
     done = watched.run("runbook", "history", FLEET, "-o", "json")
     assert done.returncode == 0, done.stderr
-    return [run for run in json.loads(done.stdout) if run["runbook"] == name]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in json.loads(done.stdout):
+        found.setdefault(run["runbook"], []).append(run)
+    return found
+
+
+def runs(watched: Watched, name: str) -> list[dict[str, Any]]:
+    """Return a runbook's runs, oldest first."""
+    return history(watched).get(name, [])
 
 
 def installed_hours_ago(crontab: str) -> str:
@@ -127,19 +136,23 @@ def test_cron_is_silent_while_all_is_well_and_mails_what_failed(watched: Watched
     assert daemon.crontab == before  # a second time changes nothing
     daemon.set_crontab(looking_every_minute(installed_hours_ago(before)))
 
-    until(lambda: len(runs(watched, "every-minute")) >= 2, within_s=150, what="two runs of cron's")
+    until(lambda: len(runs(watched, "every-minute")) >= 2, within_s=150, rest_s=REST_S, what="two runs of cron's")
     daemon.set_crontab(MAILTO)
     until(
-        lambda: all(run["status"] != "running" for run in runs(watched, "every-minute")), within_s=60, what="their end"
+        lambda: all(run["status"] != "running" for run in runs(watched, "every-minute")),
+        within_s=60,
+        rest_s=REST_S,
+        what="their end",
     )
 
-    first, second = runs(watched, "every-minute")[:2]
+    done = history(watched)
+    first, second = done["every-minute"][:2]
     assert [first["status"], second["status"]] == ["succeeded", "succeeded"]
     assert first["stands_for"] != second["stands_for"]
     # Missed half an hour ago: made up for once, whatever cron starts again; or skipped, and on record once.
-    (once,) = runs(watched, "missed-once")
+    (once,) = done["missed-once"]
     assert (once["status"], once["actor"]["channel"]) == ("succeeded", "cron")
-    (skipped,) = runs(watched, "missed-skipped")
+    (skipped,) = done["missed-skipped"]
     assert (skipped["status"], skipped["steps"]) == ("skipped", [])
     # Silent when well: every mail is of the failing one, and says why.
     mails = daemon.mails()
@@ -156,7 +169,7 @@ def test_an_overlapping_run_is_refused_and_a_killed_one_is_gone_on_with(watched:
     # The other one comes while the long one holds the fleet, and does not wait.
     beside = re.sub(r"(?m)^(\* \* \* \* \*) (.*beside\.yaml.*)--wait 5m", r"\1 sleep 8; \2--wait 0s", crontab)
     daemon.set_crontab(beside)
-    until(lambda: _is_holding(watched), within_s=130, what="the long run")
+    until(lambda: _is_holding(watched), within_s=130, rest_s=REST_S / 2, what="the long run")
     until(lambda: any("beside.yaml" in mail.subject for mail in daemon.mails()), within_s=60, what="the refusal's mail")
     (refusal, *_) = [mail for mail in daemon.mails() if "beside.yaml" in mail.subject]
     assert "holds runbook.lock" in refusal.text
@@ -165,7 +178,10 @@ def test_an_overlapping_run_is_refused_and_a_killed_one_is_gone_on_with(watched:
     (killed,) = _processes(watched, "long.yaml")
     killed.send_signal(signal.SIGKILL)
     until(
-        lambda: [run["status"] for run in runs(watched, "long")] == ["succeeded"], within_s=150, what="its resumption"
+        lambda: [run["status"] for run in runs(watched, "long")] == ["succeeded"],
+        within_s=150,
+        rest_s=REST_S,
+        what="its resumption",
     )
     (resumed,) = runs(watched, "long")
     assert resumed["lives"] == 2
