@@ -71,6 +71,18 @@ class Recorded:
         return decision
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a fleet shows when it is looked at."""
+
+    status: FleetStatus
+    requests: tuple[RequestTrace, ...]
+    journal: tuple[JournalEntry, ...]
+
+
+_SEEN: dict[object, Seen] = {}  # stages differ often in what is told of a fleet only, and not in what happens to it
+
+
 class StagedWorld(SimulatedWorld):
     """Remembers requests as the gateway does."""
 
@@ -81,7 +93,7 @@ class StagedWorld(SimulatedWorld):
         super().__init__(desired, self.policy, spec, offerings=offerings(boot_s=boot_s))
         self.ended = EndedRequests(HeapClock(self), EPOCH)
         self.client_of = client_of
-        self.found: Diagnosis | None = None
+        self.seen: Seen | None = None
 
     def over(self, exchange: SimulatedExchange) -> None:
         super().over(exchange)
@@ -101,12 +113,9 @@ class StagedWorld(SimulatedWorld):
         )  # fmt: skip
         return fleet_status(known, ())
 
-    def look(self, stage: Stage) -> None:
-        requests = tuple(stage.trace(each) for each in self.ended.find(TraceQuery(limit=REQUESTS_MAX)).requests)
-        journal = (*self.policy.journal[-200:], *stage.journal)
-        status = stage.status(self.status())
-        evidence = FleetEvidence(desired=self.desired, status=status, requests=requests, journal=journal)
-        self.found = diagnose(evidence)
+    def look(self) -> None:
+        requests = tuple(self.ended.find(TraceQuery(limit=REQUESTS_MAX)).requests)
+        self.seen = Seen(self.status(), requests, tuple(self.policy.journal[-200:]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +137,30 @@ class Stage:
     journal: tuple[JournalEntry, ...] = ()  # besides what the fleet itself has decided
 
     def diagnosis(self) -> Diagnosis:
-        """Run it and return what is found."""
+        """Run it, unless one like it was, and return what is found."""
+        happens = (
+            repr(self.profile), repr(self.settled), repr(self.spec), self.rps, self.lengths, self.client_of,
+            self.look_at_s, self.boot_s, self.desired, self.arrival,
+        )  # fmt: skip
         desired = self.desired(desired_for(three_lanes(**self.profile), boot_s=self.boot_s))
+        seen = _SEEN.get(happens)
+        if seen is None:
+            seen = _SEEN[happens] = self._seen(desired)
+        evidence = FleetEvidence(
+            desired=desired,
+            status=self.status(seen.status),
+            requests=tuple([self.trace(each) for each in seen.requests]),
+            journal=(*seen.journal, *self.journal),
+        )
+        return diagnose(evidence)
+
+    def _seen(self, desired: Desired) -> Seen:
         spec = replace(self.spec, settled=self.settled, tail_s=1.0)
         world = StagedWorld(desired, spec, self.client_of, self.boot_s)
-        world.heap.at(self.look_at_s, lambda: world.look(self))
+        world.heap.at(self.look_at_s, world.look)
         world.run(self._arrivals())
-        assert world.found is not None
-        return world.found
+        assert world.seen is not None
+        return world.seen
 
     def _arrivals(self) -> list[Arrival]:
         rng, at_s = random.Random(self.spec.seed), 0.0

@@ -42,6 +42,10 @@ def disturbed(kind: DisturbanceKind, **how: object) -> SimulationSpec:
     return SimulationSpec(seed=5, disturbances=(Disturbance(kind=kind, **{"at_s": 270.0} | how),))  # type: ignore[arg-type]
 
 
+def surging(at_s: float) -> float:
+    return 6.0 if at_s < 240.0 else 40.0
+
+
 def pinned(desired: Desired) -> Desired:
     return replace(desired, overrides=replace(desired.overrides, step={"long": LadderStep.BREAKER}))
 
@@ -197,14 +201,14 @@ STAGES = {
         journal=(NO_STOCK,),
     ),
     Cause.ENGINE_ERRORS: Stage(trace=failed_or_uneven(4, 0)),
-    Cause.GATEWAY_CPU: Stage(status=busy, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
+    Cause.GATEWAY_CPU: Stage(status=busy, rps=surging),
     Cause.NOISY_CLIENT: Stage(client_of=hogging, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
     Cause.KV_CACHE_FULL: Stage(
         profile={"itl": "900ms", "long_ttft": "4s"}, desired=lambda desired: unguarded(with_launch(desired, max_num_seqs=512)),
         lengths=lambda rng: (rng.randint(600, 3000), 1500), rps=lambda at_s: 20.0, settled={"short": 1, "long": 3, "batch": 1},
     ),
     Cause.BATCH_CROWDS: Stage(trace=crowded),
-    Cause.PREFIX_MISSES: Stage(desired=with_prefixes, rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
+    Cause.PREFIX_MISSES: Stage(desired=with_prefixes, rps=surging),
     Cause.BALLOONING_ANSWERS: Stage(
         profile={"long_max": 4}, lengths=ballooning, rps=lambda at_s: 10.0,
     ),
@@ -212,7 +216,7 @@ STAGES = {
     Cause.ANSWERS_LOOP: Stage(status=with_loops, trace=answered_so(1, loop_begin_token=20, loop_period_tokens=3)),
     Cause.KV_EVICTIONS: Stage(status=with_evictions, trace=answered_so(2, prefix_lost="turn 2 of c-1"), journal=(LOST,)),
     Cause.BAD_REQUESTS: Stage(trace=answered_so(3, verdict="rejected", ending="rejected")),
-    Cause.OVERLOAD: Stage(rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0),
+    Cause.OVERLOAD: Stage(rps=surging),
     Cause.AT_LIMIT: Stage(profile={"long_max": 4, "max_nodes": 6}, rps=lambda at_s: 6.0 if at_s < 200.0 else 30.0),
     Cause.REPLICA_LOST: Stage(spec=disturbed(DisturbanceKind.KILL, lane="long", count=2)),
     Cause.REPLICA_HUNG: Stage(spec=disturbed(DisturbanceKind.HANG, at_s=230.0, lane="long", count=1)),
@@ -359,7 +363,7 @@ def test_a_canary_that_never_served_is_no_replica_that_was_lost():
         kind=EntryKind.LIFECYCLE, action="mark-gone", code=ReasonCode.DIED, reason="died while booting",
     )  # fmt: skip
     found = Stage(
-        rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0, status=rolled_back, journal=(entry,),
+        rps=surging, status=rolled_back, journal=(entry,),
     ).diagnosis()  # fmt: skip
     assert Cause.REPLICA_LOST not in {each.cause for each in found.causes}
 
@@ -370,7 +374,7 @@ def test_the_cap_that_holds_a_launch_back_is_named_before_the_lanes_maximum():
     def capped(status: FleetStatus) -> FleetStatus:
         return of_one_lane(status, wanted=9, pending=1, reasons=(blocked,))
 
-    found = Stage(rps=lambda at_s: 6.0 if at_s < 240.0 else 40.0, profile={"long_max": 9}, status=capped).diagnosis()
+    found = Stage(rps=surging, profile={"long_max": 9}, status=capped).diagnosis()
     at_limit = next(each for each in found.causes if each.cause is Cause.AT_LIMIT)
     assert "max_nodes 6 is reached" in at_limit.message
     assert "max_nodes" in at_limit.remedy

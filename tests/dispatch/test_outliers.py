@@ -34,6 +34,7 @@ class Lane:
     heap: EventHeap = field(default_factory=EventHeap)
     rng: random.Random = field(default_factory=lambda: random.Random(3))
     sent: list[tuple[float, HeapExchange]] = field(default_factory=list)
+    under_way: list[HeapExchange] = field(default_factory=list)
     dispatcher: Dispatcher = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,14 +57,16 @@ class Lane:
             self.heap.at(number * 0.25, self._sweep)
 
     def _sweep(self) -> None:
-        for _, exchange in self.sent:
-            if not exchange.ends and not exchange.request.awaits_token:
+        self.under_way = [exchange for exchange in self.under_way if not exchange.ends]
+        for exchange in self.under_way:
+            if not exchange.request.awaits_token:
                 exchange.request.heard_s = self.heap.now_s  # a token has come lately
         self.dispatcher.sweep(self.heap.now_s)
 
     def _send(self) -> None:
         exchange = HeapExchange(self.heap, self.dispatcher, self.fate)
         self.sent.append((self.heap.now_s, exchange))
+        self.under_way.append(exchange)
         exchange.submit()
 
     def sent_to(self, replica_id: str, from_s: float, until_s: float) -> int:
