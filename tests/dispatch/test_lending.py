@@ -174,13 +174,12 @@ def test_batch_uses_what_is_idle_and_nobody_feels_it():
 
 
 @pytest.mark.parametrize("prompts", [(200,), (3000,), (12_000,), (200, 1000, 3000, 8000)])
-@pytest.mark.parametrize("times", [1.2, 3.0, 8.0])
-def test_goodput_under_overload_is_what_it_is_at_the_limit(prompts, times):
+def test_goodput_under_overload_is_what_it_is_at_the_limit(prompts):
     def good_rps(load: float) -> float:
         fleet = Fleet(
             ("l1", "long"), ("l2", "long"), lanes=(replace(LONG, slo=SHORT.slo if max(prompts) < 300 else LONG.slo),)
         )
-        rng, ends_s = random.Random(3), 60.0
+        rng, ends_s = random.Random(3), 30.0 if max(prompts) < 300 else 60.0  # of short ones many come in a second
         rate = load * 2 * RATE / (sum(prompts) / len(prompts))
         while fleet.heap.now_s < ends_s:
             fleet.pause(rng.expovariate(rate))
@@ -188,7 +187,9 @@ def test_goodput_under_overload_is_what_it_is_at_the_limit(prompts, times):
         fleet.heap.run()
         return fleet.dispatcher.routes.lanes["long"].accounts.totals().good / ends_s
 
-    assert good_rps(times) >= 0.97 * good_rps(1.0)
+    at_the_limit = good_rps(1.0)
+    for times in (1.2, 3.0, 8.0):
+        assert good_rps(times) >= 0.97 * at_the_limit, times
 
 
 def test_who_cannot_be_in_time_waits_for_an_idle_engine_where_the_lane_waits_so_long():
