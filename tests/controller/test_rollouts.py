@@ -113,6 +113,16 @@ class Fleet:
                 least[lane.name] = min(least.get(lane.name, count), count)
         return sorted(least.items())
 
+    async def until_all_are(self, flags: tuple[str, ...], seconds: float) -> list[tuple[str, int]]:
+        """Let time pass until both lanes have come to these flags, and ten seconds more; return the least as `until` does."""
+        least: list[tuple[str, int]] = []
+        for _ in range(round(seconds / 10)):
+            is_done = self.rollout.is_over and self.ready("short") == self.ready("long") == [flags, flags]
+            least += await self.until(10)
+            if is_done:
+                break
+        return least
+
 
 NEW, OLD = ("--new",), ()
 
@@ -241,7 +251,7 @@ def test_a_controller_killed_at_any_moment_of_a_rollout_is_followed_by_one_that_
             least = await fleet.until(cut_s, step_s=0.1)
         await fleet.rig.clock.sleep(3)
         async with fleet.rig.controller():
-            least += await fleet.until(200)
+            least += await fleet.until_all_are(NEW, 200)
             assert fleet.ready("short") == fleet.ready("long") == [NEW, NEW]
             assert fleet.rollout.is_over
             assert len(fleet.rig.provider.living()) == 4

@@ -61,7 +61,8 @@ def test_kills_between_prepare_create_down_and_teardown_leave_nothing(tmp_path: 
             await killed_now_and_then(cloud, 3)
             cloud.up(spot=1)  # brought up again while it may be half torn down
             await killed_now_and_then(cloud, 3)
-        assert not await cloud.live(600)
+        assert not await cloud.live(600, until=lambda: len(cloud.replicas(ReplicaState.READY)) == 4)
+        assert not await cloud.live(60)
         assert cloud.provider.shared.there() == list(KINDS)
         assert len(cloud.replicas(ReplicaState.READY)) == 4
         await cloud.clock.sleep(SETTLED_S)
