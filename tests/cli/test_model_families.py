@@ -9,6 +9,7 @@ import pytest
 
 from fleetctl.catalogue.model_card import model_card_from_config
 from fleetctl.errors import ConfigError
+from fleetctl.operations.model_reading import understood
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +87,12 @@ PUBLISHED = {
             **MAMBA | {"layer_types": GRANITE, "mamba_n_heads": 128, "mamba_d_state": 128},
         ), 32_207_337_984,
     ),
+    "ibm-ai-platform/Bamba-9B-v1": (
+        config(
+            "bamba", 32, 4096, 14336, "32/8/128", 128256, attn_layer_indices=[9, 18, 27],
+            **MAMBA | {"mamba_n_heads": 128, "mamba_d_state": 128},
+        ), 9_780_235_392,
+    ),
 }  # fmt: skip
 
 
@@ -130,6 +137,9 @@ MADE = [
     (
         small("granitemoehybrid", num_local_experts=8, num_experts_per_tok=2, shared_intermediate_size=256, **MAMBA), 77_439_504,
     ),
+    (small("bamba", attn_layer_indices=[1], **MAMBA), 15_294_992),
+    (small("falcon_h1", mamba_d_ssm=1024, **MAMBA), 18_910_400),
+    (small("falcon_h1", mamba_d_ssm=1024, mamba_rms_norm=True, **MAMBA), 18_914_496),
     (small("lfm2", layer_types=["conv", "full_attention", "conv", "conv"], block_ff_dim=1408, tie_word_embeddings=True), 10_613_888),
     (
         small("lfm2_moe", full_attn_idxs=[1], num_experts=8, num_experts_per_tok=2, moe_intermediate_size=96, num_dense_layers=1),
@@ -194,3 +204,15 @@ def test_a_nested_config_that_leaves_out_what_is_usual_is_read_as_its_publisher_
 def test_a_family_that_no_plan_counts_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cross-attention layers keep keys and values of images"):
         model_card_from_config(written(tmp_path, config("mllama", 40, 4096, 14336, "32/8/128", 128256)))
+
+
+def test_layers_that_attend_and_keep_a_state_side_by_side_are_reckoned_as_both(tmp_path: Path) -> None:
+    card = model_card_from_config(written(tmp_path, small("falcon_h1", mamba_d_ssm=1024, **MAMBA)))
+    assert card.recurrent is not None
+    # A convolution over 1,024 + 2 x 64 numbers that keeps three, and 1,024 x 64 of the recurrence, in 16 bits.
+    assert (card.kv_layers, card.recurrent.layers, card.recurrent.state_bytes) == (
+        None,
+        4,
+        2 * 1152 * 3 + 2 * 1024 * 64,
+    )
+    assert "without either" not in " ".join(understood(card))

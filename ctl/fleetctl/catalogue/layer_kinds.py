@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # A sparse attention's indexer keeps 128 FP8 numbers of a token, and their scale in 32 bits (vLLM 0.32, DeepseekV32IndexerCache).
 _INDEX_SCALE_BYTES = 4
 _GATED_DELTA = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
+PARALLEL_MIXERS = "falcon_h1"
 SHORT_CONVOLUTIONS = ("lfm2", "lfm2_moe")
 _NEMOTRON_KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 # One layer in so many attends to all tokens, where neither `layer_types` nor another key says which.
@@ -39,28 +40,38 @@ class LayerKinds:
 def layer_kinds(config: ModelConfig) -> LayerKinds:
     """Return what a model's layers are. Raises ConfigError for one that keeps no KV cache at all."""
     family, layers = config.family, layer_count(config)
-    if family in _GATED_DELTA:
-        every = config.number("full_attention_interval", default=4)
-        kinds = config.kinds("layer_types")
-        whole = kinds.count("full_attention") if kinds else layers // every
-        return _mixed(config, layers, whole, mlps=layers)
-    if family == "jamba":
-        period, offset = config.number("attn_layer_period", default=8), config.count("attn_layer_offset")
-        return _mixed(config, layers, sum(i % period == offset for i in range(layers)), mlps=layers)
-    if family == "granitemoehybrid":
-        return _mixed(config, layers, config.kinds("layer_types").count("attention"), mlps=layers)
-    if family in SHORT_CONVOLUTIONS:
-        listed = config.values.get("full_attn_idxs")
-        kinds = config.kinds("layer_types")
-        whole = kinds.count("full_attention") if kinds else len(listed) if isinstance(listed, list) else layers
-        return _mixed(config, layers, whole, mlps=layers)
     if family == "nemotron_h":
         blocks = nemotron_blocks(config)
         return _mixed(
             config, blocks.count("mamba") + blocks.count("attention"), blocks.count("attention"),
             mlps=blocks.count("mlp") + blocks.count("moe"),
         )  # fmt: skip
+    if family == PARALLEL_MIXERS:  # each layer has both, side by side
+        return _mixed(config, 2 * layers, layers, mlps=layers)
+    whole = _attending(config, layers)
+    if whole is not None:
+        return _mixed(config, layers, whole, mlps=layers)
     return LayerKinds(attention=layers, windowed=_windowed(config, layers), mlps=layers)
+
+
+def _attending(config: ModelConfig, layers: int) -> int | None:
+    """Return how many layers of a hybrid attend to every token; the others are recurrent. None: it is no hybrid."""
+    family, kinds = config.family, config.kinds("layer_types")
+    if family in _GATED_DELTA:
+        every = config.number("full_attention_interval", default=4)
+        return kinds.count("full_attention") if kinds else layers // every
+    if family == "jamba":
+        period, offset = config.number("attn_layer_period", default=8), config.count("attn_layer_offset")
+        return sum(i % period == offset for i in range(layers))
+    if family == "granitemoehybrid":
+        return kinds.count("attention")
+    if family == "bamba":
+        listed = config.values.get("attn_layer_indices")
+        return len(listed) if isinstance(listed, list) else 0
+    if family in SHORT_CONVOLUTIONS:
+        listed = config.values.get("full_attn_idxs")
+        return kinds.count("full_attention") if kinds else len(listed) if isinstance(listed, list) else layers
+    return None
 
 
 def layer_count(config: ModelConfig) -> int:
@@ -160,7 +171,7 @@ class MambaWidths:
 
 
 def mamba2_widths(config: ModelConfig) -> MambaWidths:
-    """Return the widths of a Mamba 2, by the names that a Nemotron-H or a Granite gives them."""
+    """Return the widths of a Mamba 2, by the names that a Nemotron-H or a Granite, a Bamba, a Falcon-H1 gives them."""
     heads = config.number("mamba_num_heads", "mamba_n_heads")
     inner = heads * config.number("mamba_head_dim", "mamba_d_head")
     state = config.number("ssm_state_size", "mamba_d_state")

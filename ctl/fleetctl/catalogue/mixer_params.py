@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fleetctl.catalogue.layer_kinds import SHORT_CONVOLUTIONS, latent_attention, linear_widths, mamba2_widths
+from fleetctl.catalogue.layer_kinds import (
+    PARALLEL_MIXERS,
+    SHORT_CONVOLUTIONS,
+    latent_attention,
+    linear_widths,
+    mamba2_widths,
+)
 
 if TYPE_CHECKING:
     from fleetctl.catalogue.config_file import ModelConfig
@@ -93,7 +99,9 @@ def recurrent_params(config: ModelConfig) -> int:
         return 4 * hidden * hidden + hidden * config.number("conv_L_cache", default=3) + biases
     found = mamba2_widths(config)
     into = hidden * (found.inner + found.convolved + found.heads)
-    return into + found.convolved * (found.kernel + 1) + 3 * found.heads + found.inner + found.inner * hidden
+    count = into + found.convolved * (found.kernel + 1) + 3 * found.heads + found.inner * hidden
+    has_norm = config.family != PARALLEL_MIXERS or config.says("mamba_rms_norm")
+    return count + (found.inner if has_norm else 0)
 
 
 def _mamba(config: ModelConfig, hidden: int) -> int:

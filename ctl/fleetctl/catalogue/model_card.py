@@ -30,7 +30,7 @@ _FAMILIES = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "falcon", "jamba", "nemotron_h",
     "apertus", "arcee", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone_moe", "glm4", "glm4_moe_lite", "granitemoe", "ministral3",
     "olmo2", "olmo3", "olmoe", "seed_oss", "smollm3", "stablelm", "starcoder2",
-    "dots1", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "phimoe",
+    "bamba", "dots1", "falcon_h1", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "phimoe",
 )  # fmt: skip
 _TIED = (
     "gemma",

@@ -51,7 +51,7 @@ def _layers(card: ModelCard) -> Iterator[str]:
         yield f"{card.recurrent.layers} recurrent with a state of {format_bytes(card.recurrent.state_bytes)} a sequence each"
     others = card.num_layers - whole
     others -= sum(kind.layers for kind in (card.windowed, card.recurrent) if kind is not None)
-    if others:
+    if others > 0:  # where layers mix in two ways side by side, they are counted twice
         yield f"{others} without either"
 
 
