@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.time_limit import put_in_order, skip_if_over
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,5 +52,11 @@ def own_temporary_directory() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that take minutes first: one of them begun at the end would have every other worker wait for it."""
-    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    """Put tests in the order in which they are begun."""
+    put_in_order(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin a test where there is time for it."""
+    skip_if_over(item)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.essential,
     pytest.mark.timeout(600),
     pytest.mark.enable_socket,
     pytest.mark.skipif("aws" not in plugins.installed(plugins.PROVIDERS), reason="no provider `aws` is installed"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(600)]
 
 
 def test_the_demo_measures_every_lane_and_cleans_up(home):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.fleet import Ran
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(240)]
 
 SENT = {name: 30 for name in SCRIPTS if name != "idle"} | {"few": 3, "uneven": 100}
 # What each lane's engine does is in SCRIPTS; how that counts, docs/verdicts.md says.

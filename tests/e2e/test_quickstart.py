@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.fleet import Home
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(600)]
 
 LANES = {"short": 3, "long": 3, "batch": 1}
 WAIT_S = 120.0

@@ -16,7 +16,7 @@ from tests.ports import free_port
 if TYPE_CHECKING:
     from tests.e2e.fleet import Home
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(600)]
 
 
 def assert_nothing_is_left(home: Home) -> None:

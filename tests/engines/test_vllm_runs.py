@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.engines, pytest.mark.essential, pytest.mark.timeout(420)]
 
 START_S = 300.0  # 17-50 s on an idle machine
 STOP_S = 60.0

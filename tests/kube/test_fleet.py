@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.kube.cluster import TestCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(600)]
 
 NAMESPACE = "llm"
 ABSENT = "absent"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["placed"]
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.essential,
     pytest.mark.timeout(600),
     pytest.mark.allow_hosts(["127.0.0.1", "::1", "10.200.0.0/16"]),  # pods' addresses, on loopback
 ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.ssh.hosts import Host
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.essential, pytest.mark.timeout(400)]
 
 NAME = "inventory"
 PROFILE = """
