@@ -23,7 +23,7 @@ environment:
   FLEETCTL_BIN           where the command is linked       (default: ~/.local/bin)
   FLEETCTL_COMPLETION    yes | no: answer the completion question beforehand
   FLEETCTL_TEST_MINUTES  for how long `test` begins whole fleets and real engines, its set-up included
-                         (default: 75; 0: until all are done); it counts what is left
+                         (default: 70; 0: until all are done); it counts what is left
   CI=true                as `test --engines`; a missing tool is a failure, not a skip
 EOF
 }

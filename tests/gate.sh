@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 engines=${1:-false}
 # A machine that others use too may be two times slower than it was yesterday. Whole fleets and real engines are begun for so many
-# minutes from the first line of the set-up on, the engines for ten of them; what that leaves out is counted at the end, and begun first in other runs.
-minutes=${FLEETCTL_TEST_MINUTES:-75}
+# minutes from the first line of the set-up on, the engines for ten of them; what that leaves out is counted at the end, and begun early in other runs.
+minutes=${FLEETCTL_TEST_MINUTES:-70}
 engine_minutes=10
 began=${FLEETCTL_TESTS_BEGAN:-$(date +%s)}
 

@@ -1,7 +1,7 @@
 """What becomes of whole fleets and real engines on a machine too slow for all of them: so many are begun as there is time for.
 
-The gate sets the variables. Files take turns by the commit, so that what one run has no time for another begins with; those that are
-marked `essential` are begun first in each. Every test that was not begun is a skip, and the gate counts them at its end.
+The gate sets the variables. Those that are marked `essential` are begun first; the others from a file on that each commit chooses
+anew, so that in time each has its turn. Every test that was not begun is a skip, and the gate counts them at its end.
 """
 
 from __future__ import annotations
