@@ -206,7 +206,7 @@ def test_a_family_that_no_plan_counts_is_refused_with_the_reason(tmp_path: Path)
         model_card_from_config(written(tmp_path, config("mllama", 40, 4096, 14336, "32/8/128", 128256)))
 
 
-def test_layers_that_attend_and_keep_a_state_side_by_side_are_reckoned_as_both(tmp_path: Path) -> None:
+def test_layers_of_attention_and_recurrence_side_by_side_are_counted_as_both(tmp_path: Path) -> None:
     card = model_card_from_config(written(tmp_path, small("falcon_h1", mamba_d_ssm=1024, **MAMBA)))
     assert card.recurrent is not None
     # A convolution over 1,024 + 2 x 64 numbers that keeps three, and 1,024 x 64 of the recurrence, in 16 bits.
