@@ -47,7 +47,7 @@ def refused(path: str) -> CredentialsError:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("a: [b\n  c: {", ":2:4 is no YAML: ", "mend the file"),
+        ("a: [b\n  c: {", ":2:4 is no YAML: did not find expected ',' or ']'", "mend the file"),
         ("\x00\x01", "is no YAML", "mend the file"),
         ("hello", "is no kubeconfig: it is a str", "mend the file"),
         (json.dumps(kubeconfig(clusters=3)), "its `clusters` is a int", "mend the file"),
